@@ -1,4 +1,4 @@
-"""A chart that fills the screen: a cursor with the values under it, zoom, windows, smoothing."""
+"""A chart that fills the screen, with a cursor, the values under it, zoom, time windows and smoothing."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from ddpmon.tui.widgets.pane import Actions
 WINDOWS_S = (3600.0, 600.0, 60.0)
 LEAST_SPAN_S = 1.0
 LEAST_DRAG = 2
-"""Columns of a drag that zooms; less is a click."""
+"""Length in columns from which dragging the mouse zooms; a shorter drag is a click."""
 _BELOW = 4
-"""Lines below the curves: the axis, its times, and two of values."""
+"""Number of lines below the curves: the axis, its times, and two with values."""
 ChartSeries: TypeAlias = Series | SeriesView
 
 
 class BigChart(ChoosingChart):
-    """The chosen quantity over a stretch of time. Times are seconds since the run started."""
+    """The chosen quantity over a span of time. Times are seconds since the run started."""
 
     def __init__(self, choice: ChartChoice) -> None:
         super().__init__(choice)
         self._span_s: float | None = None
-        """Shown; None: all there is."""
+        """Length of the shown span in seconds; None shows the whole run."""
         self._end_s: float | None = None
-        """End of the span that is shown; None: it follows the run."""
+        """End of the shown span; None follows the run."""
         self._at_s: float | None = None
-        """Time under the cursor; None: the newest."""
+        """Time under the cursor; None is the newest."""
         self._drag: tuple[int, int] | None = None
-        """Columns in which the mouse was pressed and is now."""
+        """Columns where the mouse was pressed and where it is now."""
         self._dragged = False
-        """The next click is the end of a drag."""
+        """True if the next click is only the end of a drag."""
 
     @property
     def actions(self) -> Actions:
@@ -69,7 +69,7 @@ class BigChart(ChoosingChart):
         return max(1, self.app.size.width - LABEL)  # needed before the first layout
 
     def _extent(self, series: ChartSeries) -> tuple[float, float]:
-        """Return when the quantity was measured first and last."""
+        """Return the times of the quantity's first and last value."""
         if isinstance(series, SeriesView):
             first, last = series.first_s, series.last_s
         else:
@@ -78,7 +78,7 @@ class BigChart(ChoosingChart):
         return first, last if held is None else max(first, min(last, held))
 
     def _shown(self, series: ChartSeries) -> tuple[float, float]:
-        """The first and the last moment on the chart."""
+        """Return the first and the last moment on the chart."""
         first, last = self._extent(series)
         end = last if self._end_s is None else min(last, self._end_s)
         return (first if self._span_s is None else max(first, end - self._span_s)), end
@@ -121,7 +121,7 @@ class BigChart(ChoosingChart):
         return f"{text}, {which_part}{numbers.span(span[1] - span[0])} of {numbers.span(last - first)}"
 
     def _legend(self, style: Style, width: int) -> Line:
-        """The legend: as many of the curves as there is room for, those first that explain themselves least."""
+        """Return the legend with as many curves as fit; curves whose meaning is less obvious come first."""
         entries = [("━", "muted" if style.smoothing else style.roles[1], "median"), (" ", "text+band", "low to high")]
         if style.roles[0] is not None:
             entries.insert(0, ("━", style.roles[0], f"{style.worst}est"))
@@ -136,7 +136,7 @@ class BigChart(ChoosingChart):
         return legend
 
     def _axis(self, series: ChartSeries, span: tuple[float, float], width: int, cursor: int | None) -> list[Line]:
-        """The rule, with a mark where a value is no number, and times below it."""
+        """Return the rule, with a mark at each value that is not finite, and the times below it."""
         columns = width - LABEL
         broken = {
             curves.column(at, span, 2 * columns) // 2
@@ -149,11 +149,11 @@ class BigChart(ChoosingChart):
         return [rule, [(" " * LABEL + axis.moments(*span, columns), "muted")]]
 
     def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
-        """The point under the cursor: the one on the chart that is nearest to it."""
+        """Return the index of the point that is nearest to the cursor and on the chart."""
         return curves.nearest(series.seconds, span, span[1] if self._at_s is None else self._at_s)
 
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
-        """Return what stands under the cursor, in two lines."""
+        """Return the values under the cursor, in two lines."""
         if place is None:
             return [[(" ddpmon recorded nothing in this time", "muted")]]
         shown = quantity(self.choice.name)
@@ -193,7 +193,7 @@ class BigChart(ChoosingChart):
         return None if series is None or not series.seconds else (series, self._shown(series))
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """The cursor by so many columns, or to the first (0) or the newest (-1) moment."""
+        """Move the cursor by a number of columns, or to the first (0) or the newest (-1) moment."""
         placed = self._place()
         if placed is None:
             return
@@ -205,7 +205,7 @@ class BigChart(ChoosingChart):
         if place is None or not by:
             return
         dots = 2 * self._columns
-        # Always to the point nearest to the middle of a column, so that left undoes right.
+        # The target is the point nearest to the middle of a column, so that "left" undoes "right".
         dot = 2 * (curves.column(series.seconds[place], span, dots) // 2 + by) + 0.5
         at = span[0] + dot / max(1, dots - 1) * (span[1] - span[0])
         target = curves.nearest(series.seconds, span, at)
@@ -216,7 +216,7 @@ class BigChart(ChoosingChart):
         self._go(at, series)
 
     def page(self, direction: int) -> None:
-        """Move the span that is shown by its whole length."""
+        """Move the shown span by its whole length."""
         placed = self._place()
         if placed is not None:
             series, span = placed
@@ -224,7 +224,14 @@ class BigChart(ChoosingChart):
             self._go((span[1] if self._at_s is None else self._at_s) + direction * whole, series, by=direction * whole)
 
     def _go(self, at: float | None, series: ChartSeries, by: float = 0.0) -> None:
-        """The cursor to a moment, and what is shown with it. by: move what is shown so far."""
+        """Move the cursor to a moment, and the shown span with it.
+
+        Args:
+            at: The moment; None is the newest.
+            series: The series on the chart.
+            by: Seconds by which the shown span moves in addition.
+
+        """
         first, last = self._extent(series)
         begin, end = self._shown(series)
         if at is None or at >= last:
@@ -238,7 +245,7 @@ class BigChart(ChoosingChart):
         self.redraw()
 
     def zoom(self, direction: int) -> None:
-        """Half of what is shown (1), or twice as much (-1), with the cursor where it is."""
+        """Halve (1) or double (-1) the shown span, with the cursor at the same column."""
         placed = self._place()
         if placed is None:
             return
@@ -256,7 +263,7 @@ class BigChart(ChoosingChart):
         self.redraw()
 
     def next_window(self) -> None:
-        """All there is, then the last hour, ten minutes, minute: those that are shorter than the run."""
+        """Show the next window: the whole run, or its last hour, ten minutes or minute, if shorter than the run."""
         placed = self._place()
         if placed is None:
             return
@@ -275,7 +282,7 @@ class BigChart(ChoosingChart):
         return curves.moment_of(x - LABEL, span, self._columns)
 
     def _zoom_to_drag(self) -> None:
-        """Show the stretch of time that the mouse was dragged over."""
+        """Show the span of time that the mouse was dragged over."""
         placed, drag, self._drag = self._place(), self._drag, None
         if placed is None or drag is None:
             return
@@ -288,7 +295,7 @@ class BigChart(ChoosingChart):
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where it was clicked."""
+        """Move the cursor to the clicked column."""
         placed = self._place()
         if placed is not None and event.x >= LABEL and not self._dragged:
             self._at_s = self._moment(event.x, placed[1])
@@ -299,7 +306,7 @@ class BigChart(ChoosingChart):
         self._drag = (event.x, event.x) if event.x >= LABEL else None
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Mark what is dragged over. Textual calls the same method of the pane next."""
+        """Mark the dragged columns. Textual then calls the same method of the base class."""
         if self._drag is not None:
             self._drag = self._drag[0], max(LABEL, event.x)
 
@@ -310,7 +317,7 @@ class BigChart(ChoosingChart):
         self._drag = None
 
     def on_leave(self) -> None:
-        """Forget the drag: one that leaves the chart is none. Textual calls the same method of the pane next."""
+        """Forget a drag that leaves the chart. Textual then calls the same method of the base class."""
         self._drag = None
 
     async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:

@@ -1,4 +1,4 @@
-"""DDP's buckets along the backward: when each was handed over, how long its all-reduce took, what is in it."""
+"""DDP's buckets during the backward pass: their hand-over times, the length of their all-reduce, their parameters."""
 
 from __future__ import annotations
 
@@ -15,32 +15,39 @@ _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backw
 _HEADER = f"{'bucket':>9}{'MB':>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
 _BAR_LEAST = 16
 _PICTURE_FROM = 9
-"""Lines from which the sizes stand there as a picture."""
+"""Number of lines from which the sizes are drawn as a picture."""
 
 
 def name(bucket: BucketView, buckets: list[BucketView]) -> str:
-    """DDP's number of a bucket, with the model's where there are several."""
+    """Return DDP's number of a bucket, with the number of its model if there are several."""
     several = any(each.model != buckets[0].model for each in buckets)
     return f"{bucket.model}.{bucket.index}" if several else str(bucket.index)
 
 
 def span(buckets: list[BucketView]) -> tuple[float, float]:
-    """The first hand-over and the last end, ms after the start of the step."""
+    """Return the times of the first hand-over and of the last end, in ms after the start of the step."""
     starts = [value for each in buckets if (value := finite(each.launch_ms)) is not None]
     ends = [value for each in buckets if (value := finite(each.end_ms)) is not None]
     return min(starts, default=0.0), max(ends, default=0.0)
 
 
 def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, width: int) -> Line:
-    """Draw a bar from hand-over to end on a scale from `first` to `last`; `ready` is when the last bucket was handed
-    over.
+    """Draw a bucket's bar from hand-over to end on a scale of `width` columns.
+
+    Args:
+        bucket: The bucket.
+        first: Left end of the scale, in ms after the start of the step.
+        last: Right end of the scale.
+        ready: When the last bucket was handed over, which is marked.
+        width: Columns of the scale.
+
     """
     complete = all(finite(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
     if not complete or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:
         return []
 
     def column(at: float) -> int:
-        share = (min(max(at, first), last) / 2 - first / 2) / (last / 2 - first / 2)  # halves: nothing overflows
+        share = (min(max(at, first), last) / 2 - first / 2) / (last / 2 - first / 2)  # halves cannot overflow
         return min(width - 1, int(share * width))
 
     start, end, mark = column(bucket.launch_ms), column(bucket.end_ms), column(ready)
@@ -53,7 +60,7 @@ def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, widt
 
 
 def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: int | None) -> list[Line]:
-    """The header and a line for each of the buckets at `shown`."""
+    """Return the header, and a line for each bucket at the places in `shown`."""
     first, last = span(buckets)
     ready = max((value for each in buckets if (value := finite(each.launch_ms)) is not None), default=0.0)
     room = width - len(_HEADER) - 3
@@ -77,7 +84,7 @@ def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: in
 
 
 def sizes(buckets: list[BucketView], width: int, chosen: int | None) -> Line:
-    """All buckets beside each other, each as wide as it is large."""
+    """Draw all buckets side by side, each as wide as it is large."""
     total = sum(bucket.payload_bytes for bucket in buckets)
     line: Line = [(" sizes ", "muted")]
     room, before, filled = width - 8, 0, 0
@@ -93,7 +100,7 @@ def sizes(buckets: list[BucketView], width: int, chosen: int | None) -> Line:
 
 
 def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Line]:
-    """The parameters in a bucket, in `height` lines."""
+    """Return the names of a bucket's parameters, in at most `height` lines."""
     names = [plain(each) for each in bucket.parameters]
     rows = wrap(f"in bucket {label}: {', '.join(names) or 'names not recorded'}", width - 3)
     if len(rows) > height > 0:
@@ -103,16 +110,16 @@ def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Li
 
 
 class BucketList(Pane):
-    """The buckets with a cursor, and the parameters of the one under it."""
+    """The list of buckets with a cursor, and the parameters of the bucket under it."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.chosen = 0
         self.active = False
-        """The keys that move are this list's."""
+        """True if the movement keys act on this list."""
         self._top = 0
         self._above = 2
-        """Lines over the first bucket."""
+        """Number of lines above the first bucket."""
 
     def _buckets(self) -> list[BucketView]:
         return [] if self.frame.snapshot is None else self.frame.snapshot.buckets
@@ -139,20 +146,20 @@ class BucketList(Pane):
 
     @staticmethod
     def _names_room(height: int, buckets: int) -> int:
-        """Lines for the names: what the buckets leave over, and at least a third where there is room at all."""
+        """Return the lines for the names: what the buckets leave, but at least a quarter, and none below 6 lines."""
         return 0 if height < 6 else max(2, min(12, height - 2 - buckets), height // 4)
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by so many lines, or to a line (negative: from the end)."""
+        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
         self.chosen = moved(self.chosen, len(self._buckets()), by, to)
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by a screenful."""
+        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.size.height - 4))
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the bucket that was clicked."""
+        """Choose the clicked bucket."""
         place = self._top + event.y - self._above
         if event.y >= self._above and place < len(self._buckets()):
             self.chosen = place
@@ -160,5 +167,5 @@ class BucketList(Pane):
 
 
 def needed(snapshot: Snapshot) -> int:
-    """Lines with all buckets and some of the names."""
+    """Return the number of lines that all buckets and some of the names need."""
     return len(snapshot.buckets) + 6

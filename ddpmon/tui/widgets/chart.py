@@ -1,4 +1,4 @@
-"""A chart of one quantity of all ranks over time: the band between them and one or two curves on it."""
+"""A chart of one quantity of all ranks over time: the band between lowest and highest, with one or two curves."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ddpmon.tui.units import written
 from ddpmon.tui.widgets.pane import Actions, Pane
 
 LABEL = 7
-"""Columns of the axis on the left: a space, five or six for the number, a space."""
+"""Width of the axis on the left in columns: a space, five or six for the number, and a space."""
 LOG = ", log scale"
 _WITH_TIMES = 5
-"""Lines of a chart from which on the last one has times."""
+"""Height in lines from which the last line of a chart shows times."""
 IN_EVERY_SNAPSHOT = ("loss", "own")
-"""Quantities that are in every snapshot, over the whole run."""
+"""Quantities that every snapshot contains, over the whole run."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve on a chart: its values, its role; later ones are drawn over earlier ones."""
+    """A curve on a chart, with its values and its role; a later curve is drawn over an earlier one."""
 
     values: curves.Curve
     role: str
@@ -42,9 +42,16 @@ def plot(
     height: int,
     cursor: int | None,
 ) -> list[Line]:
-    """`height` lines of `width` cells. Values are given per column of dots; those out of bounds stay at the edge.
+    """Draw the band and the curves in `height` lines of `width` cells.
 
-    cursor: the column of cells that is marked.
+    Args:
+        band: The lowest and the highest values, one for each column of dots.
+        lines: The curves, with one value for each column of dots.
+        bounds: Values at the lower and the upper edge; values beyond them are drawn at the edge.
+        width: Columns of cells.
+        height: Lines.
+        cursor: The column of cells that is marked; None marks none.
+
     """
     low, high = bounds
     last, whole = 4 * height - 1, high - low
@@ -85,7 +92,7 @@ def _cells(
     column: int,
     height: int,
 ) -> tuple[int, int]:
-    """First and last cell of the band in a column of cells; an empty range where there is none."""
+    """Return the first and the last cell of the band in a column of cells; an empty range if there is no value."""
     tops = [top for value in high[2 * column : 2 * column + 2] if (top := row(value)) is not None]
     bottoms = [bottom for value in low[2 * column : 2 * column + 2] if (bottom := row(value)) is not None]
     if not tops or not bottoms:
@@ -99,40 +106,44 @@ def _logarithm(values: curves.Values) -> curves.Curve:
 
 @dataclass(frozen=True)
 class Style:
-    """Form in which a series is drawn."""
+    """The form in which a series is drawn."""
 
     label: Callable[[float | None], str]
     roles: tuple[str | None, str]
-    """Colours of the curve at the worst end (None: only the band shows it) and of the median."""
+    """Colours of the curve at the worse end (None: only the band shows it) and of the median."""
     worst: str = "high"
-    """The worst end: "high" or "low"."""
+    """The worse end: "high" or "low"."""
     log: bool = False
     clip: bool = False
-    """True if a few values far over all others may be cut off."""
+    """True if a few values far above all others may be cut off."""
     from_zero: bool = False
-    """True if the lower edge is 0, so that twice as long is twice as high."""
+    """True if the lower edge is 0, so that twice the value is twice as high."""
     smoothing: float = 0.0
-    """Weight of the moving average that is drawn over the median; 0: none is."""
+    """Weight of the moving average that is drawn over the median; 0 draws none."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Values at the edges of a chart."""
+    """The values at the edges of a chart."""
 
     bottom: float
     top: float
     highest: float
-    """Above the top where a few values are cut off."""
+    """The highest value, which is above `top` if a few values are cut off."""
 
     def note(self, style: Style) -> str:
-        """Return what a heading says of values that are cut off."""
+        """Return the heading's note about values that are cut off; "" if there are none."""
         return f" · cut, up to {style.label(self.highest)}" if self.highest > self.top else ""
 
 
 def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, float] | None = None) -> Bounds | None:
-    """Return the edges of a chart of a series, logarithms where it is logarithmic; None: there is no value.
+    """Return the edges of a chart, as logarithms if it is logarithmic; None if there is no value.
 
-    span: as of `drawn`.
+    Args:
+        series: The series.
+        style: The form in which it is drawn.
+        span: The first and the last moment on the chart; None for the whole series.
+
     """
     inside = [span is None or span[0] <= at <= span[1] for at in series.seconds]
     lows, medians, highs = (
@@ -164,10 +175,17 @@ def drawn(
     span: tuple[float, float] | None = None,
     cursor: int | None = None,
 ) -> list[Line] | None:
-    """Axis and curves in lines of `width` columns; None: there is nothing to draw, or no room.
+    """Draw axis and curves in lines of `width` columns; return None if there is no value, or no room.
 
-    bounds: as of `bounds_of`. span: the first and the last moment; None: those of the series. cursor: a column of cells
-    right of the axis.
+    Args:
+        series: The series.
+        style: The form in which it is drawn.
+        width: Columns, including the axis.
+        height: Lines.
+        bounds: The edges that `bounds_of` returned.
+        span: The first and the last moment on the chart; None for the whole series.
+        cursor: The marked column of cells, counted from the right end of the axis; None marks none.
+
     """
     columns = width - LABEL
     if columns < 2 or height < 1 or bounds is None:
@@ -206,7 +224,7 @@ def _label(value: float, style: Style) -> str:
 
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
-    """Return the reason that nothing is drawn."""
+    """Return the reason why nothing is drawn."""
     if log and any(finite(value) is not None for value in series.median):
         return "a logarithmic scale needs values above 0; press l for a linear scale"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
@@ -215,7 +233,7 @@ def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str
 def chart(
     series: Series | SeriesView, name: str, style: Style, width: int, height: int, *, empty: str = ""
 ) -> list[Line]:
-    """Title, axis and curves of a whole run."""
+    """Draw a chart of a whole run with title, axis and curves."""
     span = series.seconds[-1] - series.seconds[0] if series.seconds else None
     heading = name + (LOG if style.log else "")
     if span and len(heading) + len(numbers.span(span)) + 3 < width:
@@ -243,28 +261,28 @@ def _power(exponent: float) -> float:
 
 
 def requested_series(frame: Frame, choice: ChartChoice) -> SeriesView | Series | None:
-    """The chosen quantity so far; None: nothing came yet."""
+    """Return the chosen quantity's series so far; None before it has arrived."""
     if frame.series is not None and frame.series.name == choice.name:
         return frame.series
     return in_every_snapshot(frame, choice)
 
 
 def in_every_snapshot(frame: Frame, choice: ChartChoice) -> Series | None:
-    """The chosen quantity over the whole run, if every snapshot has it."""
+    """Return the chosen quantity's series over the whole run; None if snapshots do not always contain it."""
     if frame.snapshot is None or choice.name not in IN_EVERY_SNAPSHOT:
         return None
     return frame.snapshot.loss_series if choice.name == "loss" else frame.snapshot.own_series
 
 
 def held_s(frame: Frame) -> float | None:
-    """Return when the held screen was shown, since the run started; None: it is not held."""
+    """Return the moment that a held screen shows, in seconds since the run's start; None if it is not held."""
     if frame.behind_s is None or frame.snapshot is None:
         return None
     return max(0.0, frame.snapshot.at - frame.snapshot.run.started_at)
 
 
 def style_of(choice: ChartChoice, frame: Frame) -> Style:
-    """Return how the chosen quantity is drawn."""
+    """Return the form in which the chosen quantity is drawn."""
     shown = quantity(choice.name)
     alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
     roles = ("warn" if alarmed else "info" if shown.worse else None), "text" if shown.worse else "info"
@@ -280,7 +298,7 @@ def style_of(choice: ChartChoice, frame: Frame) -> Style:
 
 
 class ChoosingChart(Pane):
-    """A chart whose quantity and form are chosen by keys."""
+    """A chart whose quantity and form the user chooses by keys."""
 
     SHOWS_POINTED = True
 
@@ -294,7 +312,7 @@ class ChoosingChart(Pane):
 
     @property
     def offered(self) -> Offered:
-        """Return what can be charted."""
+        """Return the list of quantities that can be charted."""
         return self.choice.offered(self.frame.snapshot, self._chart)
 
     def _next_metric(self) -> None:
@@ -315,5 +333,5 @@ class ChoosingChart(Pane):
 
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:
-    """Return the reason that a quantity has no value."""
+    """Return the reason why a quantity has no value."""
     return f"no {name} recorded yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"

@@ -1,4 +1,4 @@
-"""The columns of all tables of ranks, how a table is sorted by one of them, and which of them fit."""
+"""The columns of all tables of ranks, with functions that sort by a column and choose the columns that fit."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ Value = float | str | None
 
 @dataclass(frozen=True)
 class RankColumn:
-    """One column: the value that it shows and is sorted by."""
+    """A column of a table: the value of each rank that it shows and sorts by."""
 
     head: str
     width: int
-    """With a space in front."""
+    """Width in columns of the screen, with a space in front."""
     value: Callable[[RankView], Value]
     text: Callable[[float, int], str] = numbers.aligned_ms
-    """Takes the value and the number of decimals that milliseconds have."""
+    """Formats the value, given the number of decimals for milliseconds."""
     role: str = "text"
     head_role: str = "muted"
     up: bool = False
-    """Sorted from the smallest first."""
+    """True if the smallest value comes first."""
     left: bool = False
     accused: bool = False
-    """Takes the marker's colour in a marked row."""
+    """True if the cell takes the marker's colour in a marked row."""
     of_gpu: bool = False
-    """Only where a rank has one."""
+    """True if the column is shown only when a rank has a GPU."""
 
     def cell(self, rank: RankView, digits: int) -> str:
-        """The value in this column's width."""
+        """Return a rank's value as text in this column's width."""
         value = self.value(rank)
         if value is None or isinstance(value, str):
             return self.place(value or numbers.NONE)
         return self.place(self.text(value, digits))
 
     def place(self, text: str) -> str:
-        """Text in this column's width."""
+        """Return a text in this column's width."""
         return " " + padded(text, self.width - 1, left=self.left)
 
     def order(self, rank: RankView) -> tuple[float, str]:
-        """A key that sorts ranks which have the value; one that is no number counts as the largest."""
+        """Return a sort key for a rank with a value; nan counts as the largest."""
         value = self.value(rank)
         if isinstance(value, str):
             return 0.0, value
@@ -75,7 +75,7 @@ class RankColumn:
 
 
 def _measured(name: str, width: int, *, role: str = "text", up: bool = False, accused: bool = False) -> RankColumn:
-    """The column of one of QUANTITIES."""
+    """Return the column of a row of `QUANTITIES`."""
     row = QUANTITIES[name]
     written = cell(row.unit)
     text = numbers.aligned_ms if row.unit == MS and name != "gc" else lambda value, _: written(value)
@@ -89,12 +89,12 @@ def _whole(value: float, _: int) -> str:
 
 
 def how_far(rank: RankView) -> str:
-    """Return how far a rank has come, in words."""
+    """Return the stage that a rank has reached, in words."""
     return numbers.NONE if rank.health == "missing" else STAGE_WORDS.get(rank.stage, plain(rank.stage))
 
 
 def exit_text(rank: RankView) -> str:
-    """The signal or exit code that a rank ended with; empty while it has not."""
+    """Return the signal or exit code of a rank that has ended; "" for a running rank."""
     end = rank.exit
     if end is None:
         return ""
@@ -105,7 +105,7 @@ _MACHINE = {
     "samples": 10, "tokens": 9, "cpu": 6, "starved": 8, "rss": 8, "gpu": 6, "gpu_memory": 8, "gpu_power": 5,
     "gpu_temperature": 4, "gpu_clock": 6, "gc": 7, "major_faults": 9, "read": 7, "written": 8, "threads": 8,
 }  # fmt: skip
-"""Widths."""
+"""Widths of the columns about a rank's process and machine, in columns of the screen."""
 COLUMNS: dict[str, RankColumn] = {
     "rank": RankColumn("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
     "host": RankColumn("host", 17, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
@@ -143,42 +143,49 @@ COLUMNS: dict[str, RankColumn] = {
 
 
 def gpu_number(rank: RankView) -> float | None:
-    """K of a rank on cuda:K."""
+    """Return K for a rank on cuda:K; None for other devices."""
     number = rank.device.rpartition(":")[2]
     return float(number) if rank.device.startswith("cuda:") and number.isdecimal() and number.isascii() else None
 
 
 GPU_NUMBER = RankColumn("gpu", 5, gpu_number, _whole, of_gpu=True)
-"""Stands for the device where there is little room."""
+"""Replaces the device's column if there is little room."""
 
 MEASURED = {
     "rank": 0, "host": 4, "gpu_number": 10, "exit": 1, "own": 0, "over": 1, "data": 5, "forward": 6, "backward": 7,
     "optimizer": 11, "other": 12, "wait": 2, "transfer": 3, "late": 16, "critical": 15, "cpu": 13, "gpu": 9,
     "gpu_memory": 14, "rss": 17, "loss": 8,
 }  # fmt: skip
-"""The columns of ranks that train, and which of them go first where it is narrow: the highest number."""
+"""The columns for ranks that train. In a narrow table the column with the highest number is dropped first."""
 ARRIVING = {"rank": 0, "host": 2, "pid": 4, "device": 3, "stage": 1, "state": 0}
-"""The columns of ranks that have not finished a step."""
+"""The columns for ranks that have not finished a step, with numbers as in `MEASURED`."""
 
 
 @dataclass(frozen=True)
 class Sort:
-    """An order of a table by one of its columns. Ranks without the value come last; equal ones by rank."""
+    """An order of a table by one column. Ranks without a value come last, and ranks with equal values by number."""
 
     name: str
     column: str
     backwards: bool = False
-    """The other way round than the column usually goes."""
+    """True for the reverse of the column's usual order."""
     trouble_first: bool = False
 
 
 def gone_first(rank: RankView) -> int:
-    """A key that puts ranks first that are dead or silent."""
+    """Return a sort key that puts dead and silent ranks first."""
     return -grade if (grade := rank_marks.grade(rank)[0]) >= 8 else 0
 
 
 def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView], int] = gone_first) -> list[RankView]:
-    """Return ranks, given by rank, in an order. trouble: a key that puts those first which need attention."""
+    """Sort ranks, which are given by number.
+
+    Args:
+        ranks: The ranks.
+        sort: The order.
+        trouble: Returns a sort key that puts ranks with problems first, for orders that ask for that.
+
+    """
     column = COLUMNS[sort.column]
     having: list[RankView] = []
     without: list[RankView] = []
@@ -192,13 +199,13 @@ def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView],
 
 
 def decimals(ranks: list[RankView]) -> int:
-    """Return how many decimals milliseconds need: two where a step takes less than ten."""
+    """Return the number of decimals for milliseconds: two if every step takes less than ten, else one."""
     steps = [step for rank in ranks if (step := finite(rank.step_ms)) is not None]
     return 2 if steps and max(steps) < 10 else 1
 
 
 def host_column(ranks: Iterable[RankView]) -> RankColumn:
-    """The column of hosts, as wide as the longest of their names."""
+    """Return the column of hosts, as wide as the longest of their names."""
     width = max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)])
     return replace(COLUMNS["host"], width=min(17, width))
 
@@ -207,9 +214,9 @@ def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> l
     """Return the columns that fit.
 
     Args:
-        keep: Names of columns, in their order; those with the highest numbers go first.
-        ranks: Those that are listed. GPU columns stand there only where a rank has one, exits where a rank failed.
-        width: The room in columns of the screen.
+        keep: Names of columns in their order; the columns with the highest numbers are dropped first.
+        ranks: The listed ranks. GPU columns appear only if a rank has a GPU, the exit only if a rank failed.
+        width: The available width, in columns of the screen.
 
     """
     with_gpu = any(rank.has_gpu_sample or rank.device.startswith("cuda") for rank in ranks)
@@ -232,7 +239,7 @@ SPLIT_LEGEND: Line = [
 
 
 def split_bar(rank: RankView, longest_ms: float, width: int) -> Line:
-    """A step as a bar of its phases; the longest step of the world fills `width`."""
+    """Draw a step as a bar of its phases; the longest step of the world fills `width`."""
     phases = rank.phases_ms
     if phases is None or len(phases) < len(PHASES) or not longest_ms > 0:
         return []

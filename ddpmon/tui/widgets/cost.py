@@ -1,6 +1,4 @@
-"""Shows the cost of all-reduce and its reasons: the exposed part of a step, the tree of efficiencies, the possible
-gain.
-"""
+"""Shows the cost of all-reduce and its causes: the exposed time of a step, the efficiencies and the possible gain."""
 
 from __future__ import annotations
 
@@ -27,19 +25,19 @@ from ddpmon.tui.widgets.pane import Actions, Pane
 
 _NAME = 22
 _WELL = 0.98
-"""Efficiency from which on there is nothing to explain."""
+"""Efficiency from which there is nothing to explain."""
 _WITH_WORDS = 70
 _SHOWN_AS_ALL = 0.995
 _WORTH_A_LINE = 0.05
-"""Share of all blocked time."""
+"""Minimum share of all blocked time from which other synchronisations get a line."""
 _BAR_LEAST, _BAR_MOST = 10, 40
 _FIRST_STEP = 2
-"""First step that has a length: the one before it holds everything since the process started."""
+"""First step with a length: the step before it contains everything since the process started."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One efficiency: where it hangs in the tree, and what it says of this run."""
+    """An efficiency in the tree: its name, its value, and what it means for this run."""
 
     name: str
     value: float
@@ -52,9 +50,13 @@ def _left(value: float) -> str:
 
 
 def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float | None = None) -> list[Branch]:
-    """The tree from its root on: parallel = load balance x communication, load balance = persistent x moving.
+    """Return the tree from its root: parallel = load balance x communication, load balance = persistent x moving.
 
-    slowest: the rank with the most own time, which is `over` the median of the others.
+    Args:
+        efficiency: The efficiencies.
+        slowest: The rank with the most own time.
+        over: Excess of that rank's own time over the median of the others, as a fraction.
+
     """
     e = efficiency
     persistent = "no rank is slow for long"
@@ -91,7 +93,7 @@ def _over(rank: RankView) -> float:
 
 
 def tree(rows: list[Branch], width: int) -> list[Line]:
-    """A line for each efficiency; the one that costs most is marked."""
+    """Draw a line for each efficiency, and mark the one that costs most."""
     lines: list[Line] = []
     worst = min((branch for branch in rows if branch.leaf), key=lambda branch: branch.value)
     room = max(_BAR_LEAST, min(_BAR_MOST, (width - _NAME - 60) // 2))
@@ -115,7 +117,7 @@ def tree(rows: list[Branch], width: int) -> list[Line]:
 
 
 def _bytes(payload: float) -> str:
-    """Bytes in the units of nccl-tests, powers of ten: 97.5 MB."""
+    """Return a number of bytes in the units of nccl-tests, powers of ten: 97.5 MB."""
     scaled = numbers.short(payload)
     return f"{scaled} B" if scaled[-1:].isdigit() else f"{scaled[:-1]} {scaled[-1:].replace('k', 'K')}B"
 
@@ -151,7 +153,7 @@ def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Lin
 
 
 def _beside(shown: AllReduceView) -> list[Line]:
-    """Return what ranks are blocked in besides, where it is worth a line."""
+    """Return a line about the time blocked in other synchronisations, if there is enough of it."""
     beside = finite(shown.beside_ms) or 0.0
     if not beside > _WORTH_A_LINE * (beside + (finite(shown.wait_ms + shown.transfer_ms) or 0.0)):
         return []
@@ -182,7 +184,7 @@ def _nothing(snapshot: Snapshot) -> str:
 
 
 def view_over(snapshot: Snapshot, over: str) -> CostView | None:
-    """The costs of the steps `over`, else of the steps of the other numbers' window; None: no step yet."""
+    """Return the costs of the steps named by `over`, else of the window of the other numbers; None before a step."""
     if snapshot.cost is not None and snapshot.cost.over == over:
         return snapshot.cost
     if snapshot.window is None:
@@ -196,7 +198,7 @@ def view_over(snapshot: Snapshot, over: str) -> CostView | None:
 
 
 def of_steps(shown: CostView) -> str:
-    """Return which steps it is of, for the title."""
+    """Return the steps that a cost covers, for the title."""
     first, last = (numbers.count(step) for step in shown.window)
     if shown.over == "start" and shown.window[0] > _FIRST_STEP:
         return f"all steps since step {first}, to {last}"
@@ -209,7 +211,7 @@ def of_steps(shown: CostView) -> str:
 
 
 def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
-    """All there is to say, without the title."""
+    """Return all lines about the cost, without the title."""
     view = view_over(snapshot, over)
     shown = None if view is None else view.all_reduce
     lines: list[Line] = []
@@ -227,7 +229,7 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
 
 
 def _spent(snapshot: Snapshot) -> list[Line]:
-    """Return where the time since the first step went, unless all was training; and the batches of a step."""
+    """Return lines about time since the first step that was not training, and about accumulated batches."""
     lines: list[Line] = []
     times = snapshot.times
     if times is not None and times.paused_s:
@@ -244,10 +246,10 @@ def _spent(snapshot: Snapshot) -> list[Line]:
 
 
 class Cost(Pane):
-    """Cost of all-reduce, and its reasons."""
+    """The cost of all-reduce and its causes."""
 
     over = COST_WINDOWS[0]
-    """Steps of which it is: one of COST_WINDOWS."""
+    """The steps that the cost covers: one of `COST_WINDOWS`."""
 
     @property
     def actions(self) -> Actions:

@@ -1,4 +1,4 @@
-"""Lanes through time: every rank's GPU and cores, where gaps are seen at once, and each core of the run's machine."""
+"""Lanes over time: every rank's GPU and cores, where gaps are easy to see, and each core of the run's machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.rankdetail import WHOLE
 
 IDLE = 0.25
-"""Share of a column's time in which a GPU worked, below which the column is marked."""
+"""Share of a column's time below which a GPU counts as idle, so that the column is marked."""
 _LABEL = 7
 _LEAST_WIDTH, _EACH = 40, 52
-"""Columns of the screen that one quantity takes at least, and that one of several does."""
+"""Minimum width in columns of the screen of a single quantity, and of each of several quantities."""
 _TALLEST = 6
 _ABOVE, _BELOW = 2, 1
-"""Title, and what each column of lanes is; the axis."""
+"""Number of lines above the lanes (the title and the head of each column of lanes), and below them (the axis)."""
 _TITLES = {
     "gpu": "gpu%", "gpu_memory": "gpu mem", "cpu": "cpu%, 100% per core", "starved": "starved", "rss": "mem",
     "cores": "cores busy on its host",
@@ -36,7 +36,7 @@ _BY_CPU = ("cpu", "cores", "starved", "rss")
 
 
 def quantities(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what is worth a lane, the most telling first."""
+    """Return the quantities that are measured and worth a lane, the most informative first."""
     order = _BY_GPU if any(rank.has_gpu_sample for rank in snapshot.ranks) else _BY_CPU
     return tuple(
         name for name in order if any(QUANTITIES[name].get(rank) is not None for rank in snapshot.ranks)
@@ -44,10 +44,16 @@ def quantities(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 class DeviceLanes(SampledLanes):
-    """The lanes of the ranks that are in sight in the list."""
+    """The lanes of the ranks that are visible in the list."""
 
     def __init__(self, *, whole_width: bool = False, id: str | None = None) -> None:
-        """whole_width: they stand below all of a rank's detail, or any of it on a tall screen: no key is theirs."""
+        """Make the lanes.
+
+        Args:
+            whole_width: True for lanes below the whole table of ranks and a rank's details. No key changes them.
+            id: Textual's id of the widget.
+
+        """
         super().__init__(id=id)
         self._whole_width = whole_width
 
@@ -73,7 +79,7 @@ class DeviceLanes(SampledLanes):
         )
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
-        """The ranks of lines, and the quantities, that there is room for. Beside the list each stands in its line."""
+        """Return the rank of each line, and the quantities, that fit. Beside the list, each rank is on its own line."""
         width, height = self.room
         names = () if snapshot is None else quantities(snapshot)[: max(1, width // _EACH)]
         lines = self.in_sight()
@@ -113,7 +119,7 @@ class DeviceLanes(SampledLanes):
 
 
 class RankLanes(DeviceLanes):
-    """The lanes of one rank, below all that is known of it."""
+    """The lanes of one rank, below its details on Inspect."""
 
     def __init__(self) -> None:
         super().__init__(whole_width=True)
@@ -125,13 +131,13 @@ class RankLanes(DeviceLanes):
 
 
 def _used(ranks: int, lines: int) -> int:
-    """Return the lines that are used, of so many, as all lanes are equally high."""
+    """Return how many of `lines` are used if all lanes are equally high."""
     around = _ABOVE + _BELOW
     return around + (lines - around) // ranks * ranks if lines >= around + ranks else lines
 
 
 def _head(name: str, courses: list[Course]) -> Line:
-    """Return what a column of lanes is, and what fills one."""
+    """Return the head of a column of lanes: its quantity, and the value of a full lane."""
     full = f", full: {written(QUANTITIES[name].unit)(courses[0].high)}" if courses else ""
     full += " GiB" * (bool(courses) and name in {"rss", "gpu_memory"})
     return [(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")]
@@ -150,24 +156,24 @@ def _lane(courses: dict[tuple[int, str], Course], rank: int | None, name: str, *
 
 
 _CORE_LABEL, _CORE_SHARE = 5, 5
-"""Columns of a core's number, and of how busy it is now."""
+"""Widths in columns of a core's number, and of its current load."""
 _LEAST_CORE, _WIDEST_CORE = 20, 71
-"""Columns of the screen that a core takes."""
+"""Minimum and maximum width of a core's lane, in columns of the screen."""
 _FEW_CORES = 8
-"""Cores up to which each has a line of its own, however wide the screen is."""
+"""Number of cores up to which each has its own line, however wide the screen is."""
 _TALLEST_CORE = 3
-"""Lines of a lane on a tall screen."""
+"""Height of a lane on a tall screen, in lines."""
 _AROUND_CORES = 2
-"""Lines of the title, and of the axis where there is room for it."""
+"""Number of lines for the title, and for the axis if there is room for it."""
 
 
 class CoreLanes(SampledLanes):
-    """All cores of the machine that the run's hub is on. They are not recorded: a run that is over has none."""
+    """All cores of the machine on which the run's hub is. They are not recorded, so an ended run has none."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._told = "", 0
-        """A run, and how many cores its hub tells of; 0: nobody does."""
+        """Id of a run, and the number of cores that its hub reports; 0 if it reports none."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         shot = frame.snapshot
@@ -208,7 +214,7 @@ class CoreLanes(SampledLanes):
 
 
 def _expected_cores(snapshot: Snapshot) -> int:
-    """Return how many cores there are, as far as it is known before they are asked for."""
+    """Return the expected number of cores, from the ranks' environments, before the hub has answered."""
     return max((rank.environment.cores for rank in snapshot.ranks if rank.environment is not None), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Every rank's machine, grouped by host: GPU, cores, memory, disk. Many hosts fold into a line each."""
+"""The machine of each rank, grouped by host: GPU, cores, memory, disk. If there are many hosts, each takes one line."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from ddpmon.tui.widgets.ranktable import BY_RANK, Entry, RankTable
 from ddpmon.tui.widgets.worldmap import arriving
 
 _FOLD_FROM = 2
-"""Screenfuls of ranks from which hosts are folded."""
+"""Number of screenfuls of ranks from which hosts are folded."""
 _WORST = " each host's lowest gpu% and MHz, and its highest value in the other columns"
 _WORDS_MOST = 24
 _LEAST_WIDTH = 104
-"""Columns from which a GPU's numbers and what is wrong with it stand beside each other."""
+"""Width in columns from which a GPU's numbers and its problem fit side by side."""
 _WRONG_MOST = 2
-"""Ranks in trouble that a folded host shows by themselves; of more, it shows the worst and the count."""
+"""Maximum number of ranks with problems that a folded host lists; of more, it shows the worst and the count."""
 
 
 @dataclass(frozen=True)
 class MachineEntry(Entry):
-    """A line of the list: a rank, or a host without one under the cursor, or a folded host with one of its ranks."""
+    """A line of the list: a rank, a host's heading, or a folded host that represents one of its ranks."""
 
     machine: Machine
     folded: bool = False
 
 
 class DeviceList(RankTable):
-    """The devices, with the cursor of the rank table."""
+    """The list of devices, with the cursor of the rank table."""
 
     orders: ClassVar[tuple[Sort, ...]] = (
         Sort("trouble first", "rank", trouble_first=True),
@@ -66,13 +66,13 @@ class DeviceList(RankTable):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._fold: bool | None = None
-        """None: whatever the room says."""
+        """True if the user folded the hosts, False if the user unfolded them; None lets the room decide."""
         self._room = 1
-        """Lines of the list where it has the whole screen."""
+        """Number of lines of the list if it has the whole screen."""
         self._trouble_of: Mapping[int, Trouble] = {}
-        """Trouble of the ranks that are listed."""
+        """The problems of the listed ranks."""
         self._heads: list[tuple[int, str]] = []
-        """The column of the screen after each head, and the column's name."""
+        """The screen column after each head, and the name of the head's column."""
 
     @property
     def actions(self) -> Actions:
@@ -104,10 +104,10 @@ class DeviceList(RankTable):
         return *super().parameters(), self._fold, self._room, self.chosen
 
     def entries(self, snapshot: Snapshot) -> Sequence[MachineEntry]:
-        return cast("Sequence[MachineEntry]", super().entries(snapshot))  # made by `new_entries`
+        return cast("Sequence[MachineEntry]", super().entries(snapshot))  # `new_entries` made them
 
     def new_entries(self, snapshot: Snapshot) -> Sequence[MachineEntry]:
-        """A folded host shows the ranks that are in trouble by themselves."""
+        """Return the lines of the list; a folded host lists its ranks with problems separately."""
         trouble_of = self._trouble_of = troubles(snapshot)
         groups = machines(ordered(self.filtered(snapshot), self.sort, partial(worst_first, trouble_of)))
         lines = sum(len(group.ranks) for group in groups) + len(groups)
@@ -162,7 +162,7 @@ class DeviceList(RankTable):
         return next((name for end, name in self._heads if x < end), None)
 
     def fold(self) -> None:
-        """A line per host, or every rank."""
+        """Switch between a line per host and a line per rank."""
         self._fold = not self._folded
         if self.chosen is not None:
             self.scroll_to_cursor()
@@ -170,7 +170,7 @@ class DeviceList(RankTable):
 
 
 def _worst(group: Machine, trouble_of: Mapping[int, Trouble]) -> list[RankView]:
-    """The ranks of a folded host that are shown by themselves; one stays for the host's own line to stand for."""
+    """Return the ranks that a folded host lists separately; one is left for the host's own line to represent."""
     wrong = [rank for rank in group.ranks if rank.rank in trouble_of]
     if len(wrong) <= min(_WRONG_MOST, len(group.ranks) - 1):
         return wrong

@@ -1,4 +1,4 @@
-"""Shows why a run does not go on: how the first rank failed, or where ranks are while none makes progress."""
+"""Shows why a run makes no progress: how the first rank failed, or where each rank is during a stall."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS
 from ddpmon.tui.widgets.pane import Pane
 
 _WHO = 22
-"""Columns for the ranks of a group."""
+"""Width in columns of the names of a group of ranks."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Ranks that stand at the same place."""
+    """Ranks that are at the same place in the code."""
 
     ranks: tuple[int, ...]
     place: str
     frames: tuple[str, ...]
     late: bool
-    """They are who the others wait for."""
+    """True if the other ranks wait for these."""
 
 
 def _line_of(stack: Stack) -> str:
-    """The innermost line of the script's own, if there is one."""
+    """Return the innermost line of the script's own code, if there is one, else the innermost line."""
     frames = stack.frames
     place = stack.own if stack.own is not None and 0 <= stack.own < len(frames) else 0
     return plain(frames[place]) if frames else "no Python code"
 
 
 def _place(rank: RankView) -> str:
-    """Return where a rank is, as far as is known; empty: it is not."""
+    """Return the last known place of a rank; "" if none is known."""
     stack = rank.stack
     if rank.health not in {"ok", "missing"}:
         health = HEALTH_WORDS.get(rank.health, plain(rank.health))
@@ -48,7 +48,7 @@ def _place(rank: RankView) -> str:
 
 
 def _groups(snapshot: Snapshot) -> list[_Group]:
-    """Ranks by place: who the others wait for first, then the fewest first."""
+    """Group the ranks by place: first the ranks that the others wait for, then the smallest groups."""
     late = {
         rank
         for finding in snapshot.findings
@@ -65,9 +65,9 @@ def _groups(snapshot: Snapshot) -> list[_Group]:
 
 
 def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
-    """Title, a line for each group of ranks, what to do next, and as many of the late ones' frames as fit.
+    """Draw the title, a line for each group of ranks, the advice, and as many frames of late ranks as fit.
 
-    Empty where no rank could tell where it is.
+    Return no lines if the place of no rank is known.
     """
     groups = _groups(snapshot)
     if not groups:
@@ -93,7 +93,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
 
 
 def first_failed(snapshot: Snapshot) -> RankView | None:
-    """The rank that failed first, as the findings say; else one that left a cause; else one that is gone."""
+    """Return the rank that failed first according to the findings; else one with a cause, else any that failed."""
     ranks = {rank.rank: rank for rank in snapshot.ranks}
     for finding in snapshot.findings:
         if finding.explains == "failed":
@@ -109,7 +109,7 @@ def _cause(exit_: Exit | None) -> tuple[bool, bool]:
 
 
 def failed_alike(snapshot: Snapshot) -> list[int]:
-    """Ranks that failed with the same error as the first one, itself among them; empty where it alone did."""
+    """Return all ranks that failed with the same error as the first one; an empty list if it is the only one."""
     ranks = next((finding.ranks for finding in snapshot.findings if finding.explains == "failed"), [])
     return ranks if len(ranks) > 1 else []
 
@@ -117,15 +117,15 @@ def failed_alike(snapshot: Snapshot) -> list[int]:
 def failure(
     rank: RankView, alike: list[int], world_size: int, width: int, height: int, finding: Finding | None = None
 ) -> list[Line]:
-    """Draw the failure of a rank: title, how it ended, as much of the traceback's end as fits, cause and next step.
+    """Draw the failure of a rank: title, how it ended, the end of the traceback, cause and next step.
 
     Args:
         rank: The rank.
-        alike: As `failed_alike` returns them.
-        world_size: How many ranks there are.
+        alike: The ranks that `failed_alike` returned.
+        world_size: Number of ranks.
         width: Columns.
-        height: Lines at most.
-        finding: What was found of the failure; None: the exception's own words are its cause.
+        height: Maximum number of lines.
+        finding: The finding about the failure; without one, the exception's message is the cause.
 
     """
     exit_ = rank.exit or Exit()
@@ -156,12 +156,12 @@ def failure(
 
 
 def _rows(trace: list[str], width: int) -> list[str]:
-    """A traceback in rows: messages are whole, lines of code and of places may be cut."""
+    """Return a traceback in rows: messages are wrapped; lines of code and of places may be cut later."""
     return [row for line in trace for row in ([line] if line.startswith(" ") else wrap(line, width))]
 
 
 def traceback_lines(exit_: Exit) -> list[str]:
-    """The traceback of a rank that failed, its error last; the error alone where it left no traceback."""
+    """Return the traceback of a failed rank with its error last; the error alone if there is no traceback."""
     lines = [plain(line.rstrip()) for line in (exit_.traceback or "").splitlines() if line.strip()]
     error = plain(exit_.error or "")
     is_told = any(error[:_SAME_ERROR] in line for line in lines)
@@ -169,13 +169,13 @@ def traceback_lines(exit_: Exit) -> list[str]:
 
 
 _SAME_ERROR = 40
-"""Characters by which the error is recognised in a traceback: launchers cut long ones."""
+"""Number of characters by which the error is recognised in a traceback, because launchers cut long errors."""
 _CHARTS_LEAST = 8
-"""Lines below which charts are not worth their place beside the failure."""
+"""Minimum number of lines for charts below the failure."""
 
 
 def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
-    """Return why the run does not go on, in at most `height` lines; empty while it does, or without a reason."""
+    """Return at most `height` lines about why the run makes no progress; none if it does, or if no reason is known."""
     if snapshot is not None and snapshot.state == "stalled":
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
@@ -185,13 +185,13 @@ def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
 
 
 def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
-    """Return how many of `room` lines the trouble takes: 0 for a run that goes on; all, if charts do not fit below."""
+    """Return how many of `room` lines the failure or stall takes: 0 if there is none, all if no chart fits below."""
     needed = len(trouble(snapshot, width, room))
     return needed if not needed or room - needed >= _CHARTS_LEAST else room
 
 
 class FailurePane(Pane):
-    """Stands where the charts are once a rank has failed, and while none makes progress."""
+    """The pane that replaces the charts after a failure and during a stall."""
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         return trouble(frame.snapshot, width, height)

@@ -1,4 +1,4 @@
-"""Every finding: what it says, since when, what it has cost so far, what it rests on, and what to do."""
+"""The list of findings: what each says, its first step, its cost so far, its evidence, and what to do."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 _MARKS = {"info": ("●", "muted"), "warn": ("▲", "warn"), "critical": ("✖", "bad")}
 _NOTABLE_HOURS = 0.1
-"""GPU hours below which a screen says only the seconds."""
+"""GPU hours below which a screen shows only the seconds."""
 _INDENT = 12
-"""Columns of margin, time, mark and the spaces between them."""
+"""Width in columns of margin, time, mark and the spaces between them."""
 
 
 def event_lines(happened: list[Event], notes: list[str], width: int) -> list[Line]:
-    """Title and events, then what could not be measured; long ones go on in the next line."""
+    """Return title, events, and notes on what could not be measured, with long texts wrapped."""
     lines = [title("events", width)]
     for event in sorted(happened, key=lambda event: event.at, reverse=True):
         mark, role = _MARKS.get(event.severity, _MARKS["info"])
@@ -47,7 +47,14 @@ class EventList(Pane):
 
 
 def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> str:
-    """Describe since which step, for how many, and the cost; "": it has no first step. ended: the run has."""
+    """Describe a finding's first step, its duration in steps, and its cost; "" if none of these is known.
+
+    Args:
+        finding: The finding.
+        last_step: The run's last step, up to which a lasting finding counts.
+        ended: True if the run has ended.
+
+    """
     facts = []
     if finding.since_step is not None:
         end = last_step if finding.until_step is None else finding.until_step
@@ -66,7 +73,7 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
 
 
 def lost_hours(finding: Finding, snapshot: Snapshot) -> str:
-    """Describe the cost in GPU hours and their price; "": it is too small for that."""
+    """Describe the cost in GPU hours and their price; "" if it is too small."""
     settings, hours = config.current(), gpu_hours.hours(snapshot, finding.cost_s or 0.0)
     if hours < _NOTABLE_HOURS:
         return ""
@@ -75,7 +82,7 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> str:
 
 
 def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
-    """Return what a finding says, facts about it, and what to do."""
+    """Return a finding's text, facts about it, and the advice."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
     mark = "● " if role == "text" else "▲ "
     rows = wrap(plain(finding.text), width - 4)
@@ -85,7 +92,7 @@ def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
 
 
 def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:
-    """One finding. evidence: with what it rests on."""
+    """Return the lines of one finding, with its evidence if `evidence` is true."""
     when_text = when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES)
     when = wrap(when_text + lost_hours(finding, snapshot), width - 4)
     facts: list[Line] = [[(f"   {row}", "text")] for row in when if row]
@@ -94,7 +101,7 @@ def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence:
 
 
 def _packed(words: list[str], width: int) -> list[str]:
-    """Evidence in rows; a name and its value stay together where a row has room for both."""
+    """Pack the evidence into rows; a name and its value stay together if they fit into a row."""
     rows: list[str] = []
     for each in words:
         longer = f"{rows[-1]} · {each}" if rows else f"evidence: {each}"
@@ -106,16 +113,16 @@ def _packed(words: list[str], width: int) -> list[str]:
 
 
 def findings_height(snapshot: Snapshot, width: int) -> int:
-    """Lines of all of them with a title, without their evidence; 0: there is none."""
+    """Return the number of lines that all findings take without evidence, each with one blank line; 0 if none."""
     lines = [len(finding_lines(finding, snapshot, width, evidence=False)) + 1 for finding in snapshot.findings]
     return sum(lines)
 
 
 class FindingList(ScrollingPane):
-    """All findings, the gravest first, and what has happened in the run, scrolled to a line."""
+    """All findings, the most severe first, and the events of the run, scrolled to a line."""
 
     def __init__(self, *, whole: bool = True, id: str | None = None) -> None:
-        """whole: with what each rests on, and with the events."""
+        """Make the list; `whole` adds each finding's evidence, and the events."""
         super().__init__(id=id)
         self._whole = whole
 

@@ -1,4 +1,4 @@
-"""The full rank table: every column that some rank has a value for, sorted by any of them."""
+"""The full rank table, with every column that some rank has a value for, sorted by any of them."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import Layout, RankTable, Tail
 
 _STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
-"""Columns of the table from which on own time through time stands in it, and those that it takes."""
+"""Table width from which own time over time is shown, and the strip's minimum and maximum width, all in columns."""
 _COLUMNS = {
     name: replace(column, width=column.width + (name != "rank")) for name, column in COLUMNS.items()
 }  # fmt: skip
-"""All columns, with room for the arrow of the sorted one."""
+"""All columns, with room for the arrow that marks the sorted one."""
 _LEAST_BESIDE = 98
-"""Columns of the table beside which there is a place for more of one rank."""
+"""Minimum table width in columns if details of a rank stand beside the table."""
 
 
 def filled_columns(ranks: list[RankView]) -> list[str]:
-    """Names of the columns that some rank has a value for; of those that the config file lists, if it does."""
+    """Return the columns that some rank has a value for, of those in the config file if it lists any."""
     names = config.current().get("ranks.columns") or COLUMNS
     return [name for name in names if any(COLUMNS[name].value(rank) is not None for rank in ranks)]
 
 
 def own_strip(course: Course | None, width: int) -> str:
-    """Own time through time as blocks, the newest on the right."""
+    """Draw own time over time as blocks, with the newest on the right."""
     if course is None:
         return numbers.NONE
     return "".join(level_glyph(value) for value in course.cells[-width:]).rjust(width)
 
 
 class FullTable(RankTable):
-    """All ranks, all columns. The column of ranks stays where it is; the others can be moved sideways."""
+    """The table of all ranks and columns. The rank column stays in place; the others scroll sideways."""
 
     def __init__(self) -> None:
         super().__init__()
         self._by = "own"
-        """Name of the column that it is sorted by."""
+        """Name of the column that sorts the table."""
         self._backwards = False
         self._first = 0
-        """Columns that are out of sight on the left."""
+        """Number of columns that are scrolled out of sight on the left."""
         self._shown: list[str] = []
         self._hidden = 0
-        """Columns out of sight on the right."""
+        """Number of columns that do not fit on the right."""
 
     @property
     def actions(self) -> Actions:
@@ -100,12 +100,12 @@ class FullTable(RankTable):
 
     @staticmethod
     def _strip_width(width: int) -> int:
-        """Columns for own time through time; none where they would take the place of numbers that belong together."""
+        """Return the strip's width in columns; 0 if the strip would displace more important numbers."""
         return 0 if width < _STRIP_FROM else min(_STRIP_MOST, _STRIP_LEAST + (width - _STRIP_FROM) // 4)
 
     @property
     def wish(self) -> Wish:
-        """Own time through time of the ranks in sight."""
+        """Return the request for own time over time of the visible ranks."""
         width = self._strip_width(self.room[0] - 1)
         ranks = [rank for rank in self.lines_in_sight() if rank is not None]
         if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
@@ -115,7 +115,7 @@ class FullTable(RankTable):
 
     @staticmethod
     def _strip_head(snapshot: Snapshot, width: int) -> str:
-        """The scale, and how many steps it is of."""
+        """Return the strip's scale, and the number of steps that it covers."""
         view = snapshot.strips
         if view is None or not view.courses:
             return ""
@@ -124,7 +124,7 @@ class FullTable(RankTable):
         return padded(f" own {low}–{high} ms, {numbers.count(steps)} steps", width, left=True)
 
     def _columns(self, snapshot: Snapshot, width: int) -> list[RankColumn]:
-        """The columns in sight, each with room for an arrow; also notes how many are out of it."""
+        """Return the visible columns, each with room for an arrow, and update `_first`, `_shown` and `_hidden`."""
         ranks = snapshot.ranks
         host = host_column(ranks)
         columns = {**_COLUMNS, "host": replace(host, width=host.width + 1)}
@@ -132,7 +132,7 @@ class FullTable(RankTable):
         columns[self._by] = replace(columns[self._by], head=columns[self._by].head + arrow, head_role="title")
         filled = [name for name in filled_columns(ranks) if name != "rank"]
         room = width - 1 - columns["rank"].width
-        # no further to the right than until the last column is in sight
+        # scroll no further right than until the last column is visible
         last, used = len(filled), 0
         while last and used + columns[filled[last - 1]].width <= room:
             last -= 1
@@ -148,7 +148,7 @@ class FullTable(RankTable):
         return [columns[name] for name in ("rank", *self._shown)]
 
     def cycle_sort(self) -> None:
-        """Sort by the next column, and bring it into sight."""
+        """Sort by the next column, and scroll to it."""
         names = filled_columns(self.frame.ranks)
         if not names:
             return
@@ -167,12 +167,12 @@ class FullTable(RankTable):
             self.redraw()
 
     def reverse(self) -> None:
-        """Sort by the same column, the other way round."""
+        """Reverse the order of the sorted column."""
         self._backwards = not self._backwards
         self._top = 0
         self.redraw()
 
     def pan(self, by: int) -> None:
-        """Move the columns sideways."""
+        """Scroll the columns sideways."""
         self._first += by
         self.redraw()

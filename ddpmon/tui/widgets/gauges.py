@@ -1,4 +1,4 @@
-"""The columns of the devices: a number of each rank's machine, some with a bar, and which of them fit."""
+"""The columns of Devices: numbers about each rank's machine, some with a bar, and a function that fits them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ Get = Callable[[RankView], float | None]
 
 @dataclass(frozen=True)
 class Gauge:
-    """One column."""
+    """A column of Devices."""
 
     name: str
-    """The name of its quantity; "gpu_number": of which there is nothing to compare."""
+    """Name of the column's quantity, or "gpu_number", which cannot be compared between ranks."""
     column: RankColumn
     get: Get
-    """Reads its number of a rank."""
+    """Returns the number for a rank."""
     keep: int
-    """The columns with the highest numbers go first where it is narrow."""
+    """Priority for a narrow screen: the column with the highest number is dropped first."""
     full: Get | None = None
-    """Full value of the bar, of a rank; 0: the largest value of all ranks. None: no bar."""
+    """Returns a rank's value of a full bar; 0 stands for the largest value of all ranks. None: no bar."""
     always_bar: bool = False
-    """The bar stays as long as the number; where no column has such a bar, all of them stay."""
+    """True if the bar stays as long as the number does. If no shown column has such a bar, all bars stay."""
 
     def value(self, rank: RankView) -> float | None:
-        """The value of a rank; None: it has none."""
+        """Return the value for a rank; None if there is none."""
         return finite(self.get(rank))
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
-        """The rank whose value is the worst of these."""
+        """Return the rank with the worst value; None if no rank has a value."""
         having = [(value, rank) for rank in ranks if (value := self.value(rank)) is not None]
         pick = min if QUANTITIES[self.name].worse == "low" else max
         return pick(having, key=lambda pair: pair[0])[1] if having else None
 
     def largest(self, ranks: Sequence[RankView]) -> float:
-        """Return the value that fills a bar without a full value: that of the rank with the most, or 100%."""
+        """Return the full value of a bar without its own: the largest value, and at least 100 for percentages."""
         least = 100.0 if self.name in QUANTITIES and QUANTITIES[self.name].unit == PERCENT else 0.0
         return max([least, *(value for rank in ranks if (value := self.value(rank)) is not None)])
 
@@ -77,7 +77,7 @@ GAUGES = tuple(
 
 @dataclass(frozen=True)
 class Placed:
-    """A column as it is shown: its bar takes `bar` columns (0: none), and `largest` fills one without a measure."""
+    """A shown column: `bar` is the width of its bar (0: no bar), `largest` the full value of a bar without its own."""
 
     gauge: Gauge
     bar: int
@@ -85,11 +85,11 @@ class Placed:
 
     @property
     def heading(self) -> str:
-        """The head in its place."""
+        """Return the head in this column's width."""
         return self.gauge.column.place(self.gauge.column.head) + " " * (self.bar + (self.bar > 0))
 
     def cell(self, rank: RankView | None, role: str) -> Line:
-        """Number and bar of a rank; None: it has no value."""
+        """Return number and bar for a rank; `rank` is None for a line without one."""
         column, value = self.gauge.column, None if rank is None else self.gauge.value(rank)
         if rank is None or value is None:
             return [(f"{column.place(numbers.NONE)}{' ' * (self.bar + (self.bar > 0))}", role)]
@@ -106,7 +106,7 @@ class Placed:
 
 
 def fit_gauges(ranks: Sequence[RankView], width: int) -> list[Placed]:
-    """The columns that some rank has a value for and that fit in `width`; what is left over goes to the bars."""
+    """Return the columns that some rank has a value for and that fit in `width`. Bars get the spare columns."""
     chosen = [gauge for gauge in GAUGES if any(gauge.value(rank) is not None for rank in ranks)]
 
     dear = [gauge for gauge in chosen if gauge.always_bar] or [gauge for gauge in chosen if gauge.full is not None]

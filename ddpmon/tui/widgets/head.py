@@ -1,4 +1,4 @@
-"""The edges of every screen: three lines on top (is it alive, what is wrong, five numbers), the keys at the bottom."""
+"""The edges of every screen: three lines at the top (state, verdict, numbers), and the keys at the bottom."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.worldmap import arriving
 
 _HUB_STARTS_S = 10.0
-"""A hub that takes longer to answer for the first time is worth a word."""
+"""Seconds after which the hub's first answer is late enough to tell the user."""
 _Item = tuple[int, Line]
-"""(rank, pieces): the item with the highest rank goes first when it gets narrow."""
+"""(priority, pieces): if space is short, the item with the highest number is dropped first."""
 
 
 _ATTACHED = ("", "text")
-"""First piece of an item that belongs to the one on its left."""
+"""First piece of an item that belongs to the item on its left."""
 
 
 def _join(items: list[_Item], width: int) -> Line:
-    """Return as many items as fit, two spaces between them; one before an item that belongs to the one on its left."""
+    """Join as many items as fit, with two spaces between them, or one before an item that starts with `_ATTACHED`."""
     fitting = list(items)
     while len(fitting) > 1 and size(_glue(fitting)) > width:
         fitting.remove(max(fitting, key=lambda item: item[0]))
@@ -46,13 +46,13 @@ def _glue(items: list[_Item]) -> Line:
 
 
 def bar(share: float, width: int) -> Line:
-    """A progress bar."""
+    """Draw a progress bar."""
     done = round(min(1.0, max(0.0, share)) * width)
     return [("━" * done, "info"), ("─" * (width - done), "rule")]
 
 
 def state_line(frame: Frame, width: int) -> Line:
-    """▲ SLOW  name  64 ranks  step 12,486/50,000 ━━──  25%  epoch 2/8  ETA 3h14m  up 1h02m."""
+    """Return the first line: ▲ SLOW name 64 ranks step 12,486/50,000 ━━── 25% epoch 2/8 ETA 3h14m up 1h02m."""
     badge, snapshot = frame.badge, frame.snapshot
     word = badge.word
     if frame.stale:
@@ -69,7 +69,7 @@ def state_line(frame: Frame, width: int) -> Line:
 
 
 def _replay(frame: Frame, wide: bool) -> list[_Item]:
-    """↺ REPLAY 2m14s ━━━━── 10m32s  x4, where a recording plays."""
+    """Return the items for a recording that plays: ↺ REPLAY 2m14s ━━━━── 10m32s x4."""
     cursor, badge = frame.cursor, BADGES["replay"]
     if cursor is None:
         return []
@@ -121,7 +121,7 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
 
 
 def _stand_in(frame: Frame) -> tuple[str, str] | None:
-    """(the sentence shown in place of the verdict, its role); None: the verdict is shown."""
+    """Return (sentence, role) of the message that replaces the verdict; None if the verdict is shown."""
     snapshot = frame.snapshot
     if frame.refused and not frame.ended:
         return plain(frame.refused), "bad"
@@ -142,7 +142,7 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
 
 
 def sentence(frame: Frame) -> tuple[str, str, str]:
-    """The verdict or what stands in for it: (its beginning that says who or what, the rest of it, its role)."""
+    """Return the verdict or the message that replaces it: (its lead, which names the ranks; the rest; its role)."""
     stand_in, snapshot = _stand_in(frame), frame.snapshot
     if stand_in is not None or snapshot is None:
         text, role = stand_in or ("", "text")
@@ -157,7 +157,7 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
 
 
 def verdict_line(frame: Frame, width: int) -> Line:
-    """The verdict, cut at a sensible place, and how many further findings and lost records there are."""
+    """Return the verdict, cut after a clause or word, with the numbers of further findings and of lost records."""
     lead, rest, role = sentence(frame)
     tail: Line = []
     if frame.snapshot is not None:
@@ -172,12 +172,12 @@ def verdict_line(frame: Frame, width: int) -> Line:
     text = cut_sentence(lead + rest, width - size(tail))
     if role not in {"warn", "bad"}:
         return [(text, role), *tail]
-    # Who it is stands out; the rest of the sentence is read next.
+    # The lead names the culprit, so it stands out from the rest of the sentence.
     return [(text[: len(lead)], role), (text[len(lead) :], "text"), *tail]
 
 
 def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
-    """The five numbers. Each takes the same columns whatever its value, so that none jumps."""
+    """Return the five numbers. Each has the same width whatever its value, so that none moves."""
     arrow = {True: "↓", False: "↑", None: " "}[snapshot.loss_falls]
     on_gpu = snapshot.gpu_percent is not None or any(rank.device.startswith("cuda") for rank in snapshot.ranks)
     rate = f"{numbers.short(snapshot.samples_per_s):>5}"
@@ -203,11 +203,11 @@ def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
 
 
 _ARRIVAL = ("importing", "imported", "group", "model", "training")
-"""The stages up to the end of the first step, as short as the head has room for."""
+"""Names of the stages up to the end of the first step, short enough for the head."""
 
 
 def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
-    """Return what stands for the five numbers while no step was measured: how many ranks are how far."""
+    """Return how many ranks have reached each stage, which replaces the five numbers before the first step."""
     ranks = snapshot.ranks
     stages = [rank.stage for rank in ranks if rank.health != "missing"]
     names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
@@ -222,7 +222,7 @@ def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
 
 
 def head(frame: Frame, width: int, height: int) -> list[Line]:
-    """The head's three lines; with more height than that (there is no room for anything else) all of it is used."""
+    """Return the head's three lines; if it has more height, because nothing else fits, it uses all of it."""
     room = width - 1 if width > 20 else width
     margin: Line = [(" ", "text")] if width > 20 else []
     lines = [[*margin, *state_line(frame, room)]]
@@ -246,7 +246,7 @@ def head(frame: Frame, width: int, height: int) -> list[Line]:
 
 
 def _third(frame: Frame, width: int) -> list[_Item]:
-    """Return what stands in the third line."""
+    """Return the items of the third line."""
     snapshot = frame.snapshot
     if snapshot is None:
         late = frame.cursor is None and frame.silent_s > _HUB_STARTS_S
@@ -271,12 +271,12 @@ class Head(Pane):
 _SCREENS = " screens  "
 _READ_ONLY = "read-only"
 _LEAST = 36
-"""Columns below which the keys need them all."""
+"""Width in columns below which the keys need all of it."""
 
 
 @dataclass(frozen=True)
 class PlacedKey:
-    """A key in the bar: its first column, the column after its last, and what stands there."""
+    """A key in the bar: its first column, the column after its last, and its label."""
 
     first: int
     end: int
@@ -285,11 +285,11 @@ class PlacedKey:
 
 
 def shown(frame: Frame, width: int) -> list[PlacedKey]:
-    """The keys that fit, the digits of the screens as one group."""
+    """Return the keys that fit, with the digits of the screens as one group."""
     placed: list[PlacedKey] = []
     column = 1
     if stands_read_only(frame, width):
-        width -= len(_READ_ONLY) + 3  # two columns before it, one behind
+        width -= len(_READ_ONLY) + 3  # two columns before "read-only", one after it
     digits = [key for key in keys.available(frame) if key.opens]
     for key in keys.available(frame):
         if key.opens:
@@ -308,12 +308,12 @@ def shown(frame: Frame, width: int) -> list[PlacedKey]:
 
 
 def stands_read_only(frame: Frame, width: int) -> bool:
-    """Return whether the bar says why there is no key to stop the run: a run that has ended or plays needs none."""
+    """Return whether the bar says "read-only": the run could otherwise be stopped, and the bar is wide enough."""
     return frame.readonly and not frame.ended and frame.cursor is None and width >= _LEAST
 
 
 def keybar(frame: Frame, width: int) -> Line:
-    """The key bar's line."""
+    """Return the line of the key bar."""
     if frame.notice:
         return [(" " + cut(frame.notice, width - 1), "info")]
     line: Line = [(" ", "text")]
@@ -326,7 +326,7 @@ def keybar(frame: Frame, width: int) -> Line:
 
 
 class KeyBar(Pane):
-    """The keys that work now; a click does what the key does."""
+    """The bar of keys that work now; a click on a key has the effect of the key."""
 
     KEEPS_COLOUR = True
 

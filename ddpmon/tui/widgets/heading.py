@@ -1,4 +1,4 @@
-"""The title of a pane that lists ranks: what is listed, and which ranks of how many where a filter holds."""
+"""The title of a pane that lists ranks; with a filter, the title also says which ranks, and how many of all."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ NO_RANK: Line = [("  no rank matches the filter; esc shows all ranks", "muted")]
 
 
 def no_rank(frame: Frame) -> Line:
-    """Return the reason that a list of ranks is empty."""
+    """Return the reason why a list of ranks is empty."""
     if frame.filter is not None:
         return NO_RANK
     return [(" no rank connected" if frame.ended else " no rank yet", "muted")]
 
 
 class GrantedFilter:
-    """Remembers the filter that the hub's rows were made for: a screen that is held gets no others."""
+    """Remembers for which filter the hub made its rows, because a frozen screen gets no new rows."""
 
     def __init__(self) -> None:
         self._filter = ""
 
     def fits(self, frame: Frame) -> bool:
-        """Return whether the rows that a frame brings are those that its filter lets through, or soon will be."""
+        """Return whether a frame's rows are made for the frame's filter, or will be in the next answer."""
         text = "" if frame.filter is None else frame.filter.text
         if frame.behind_s is None:
             self._filter = text
@@ -31,7 +31,7 @@ class GrantedFilter:
 
 
 def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> Line:
-    """The title; a filter takes the legend's place in it."""
+    """Return the title, in which a filter takes the place of the legend."""
     if frame.filter is None or frame.snapshot is None:
         return title(text, width, legend)
     filter_text = f"{len(frame.listed):,} of {counted(len(frame.ranks), 'rank')}: {frame.filter.text} "

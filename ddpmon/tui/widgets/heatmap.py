@@ -1,6 +1,6 @@
-"""Ranks through time, one column for one or several steps: since when, and how regularly.
+"""Shows ranks over time, with one or several steps per column: since when a rank is slow, and how regularly.
 
-Time runs from left to right. Columns fill the map from its left end; from then on the newest is at the right end.
+Time runs from left to right. Columns fill the map from its left edge; after that the newest is at the right edge.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ TITLES = {
     "gpu": "GPU utilization",
 }
 _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in reversed(GRADES)))
-"""Marks of what is within the noise, and of what is late, by each of HEAT_LEVELS."""
+"""Marks for a value within the noise, and for a late rank at each of `HEAT_LEVELS`."""
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
-"""Marks of a GPU that does nothing for at least so much of its time."""
+"""Marks for a GPU that is idle for at least this share of its time."""
 _ROLES = {"wait": "comm", "loss": "info"}
 TALLEST = 3
-"""Lines that a row takes where there are few."""
+"""Maximum height of a row in lines."""
 _BELOW = 2
-"""Lines below the rows: the axis of steps, and the row under the cursor in words."""
+"""Number of lines below the rows: the axis of steps, and the row under the cursor in words."""
 _ROOMY = 15
-"""Lines of a map from which on there is an axis of time too, if they are twice as many as its rows."""
+"""Height of a map in lines from which it also has an axis of time, if it is also twice as many as its rows."""
 PHASES_OF = 64
-"""Ranks up to which the hub judges every phase of all of them for one screen."""
+"""Maximum number of ranks for which the hub judges every phase of every rank for one screen."""
 PHASES_LEFT = 20
-"""Columns of the labels where phases of ranks stand below."""
+"""Width in columns of the labels if the phases of ranks are shown below."""
 _LEAST_WIDTH = 140
-"""Columns beside which there is a place for them."""
+"""Width in columns beside which the phases fit."""
 _SCALE = MOST - LEAST
-"""Cells between that of the lowest value and that of the highest."""
+"""Difference between the cell of the highest value and that of the lowest."""
 _Cell = tuple[str, str]
 
 
 def cell_glyphs(view: HeatView) -> list[_Cell]:
-    """(glyph, role) of each value that a cell may have."""
+    """Return (glyph, role) for each value that a cell can have."""
     glyphs: list[_Cell] = [(" ", "text")]
     if view.beyond_chance:
         return [*glyphs, *_JUDGED, *[_JUDGED[-1]] * (_SCALE + 2 - len(_JUDGED))]
@@ -85,7 +85,7 @@ def cell_glyphs(view: HeatView) -> list[_Cell]:
 
 
 def legend(view: HeatView, *, wide: bool = False) -> Line:
-    """Return what the glyphs of a metric stand for. wide: also what needs no legend to be guessed."""
+    """Return the meaning of a metric's glyphs; `wide` adds glyphs whose meaning is obvious."""
     if view.beyond_chance:
         of = " of own" if view.metric in OWN_PHASES else ""
         return [("· noise  " * wide + "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+" + of * wide, "muted")]
@@ -99,13 +99,13 @@ def legend(view: HeatView, *, wide: bool = False) -> Line:
 
 
 def cells_of(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Line:
-    """The newest cells of a row in at most `width` columns, from left to right."""
+    """Return the newest cells of a row in at most `width` columns, from left to right."""
     cells = view.cells[place * view.columns : (place + 1) * view.columns]
     return joined(glyphs[cell] for cell in cells[-width:])
 
 
 def axes(view: HeatView, left: int, room: int) -> list[Line]:
-    """The axis of steps below so many columns of labels, and that of time."""
+    """Return the axis of steps and that of time, below `left` columns of labels and `room` columns of cells."""
     columns = min(view.columns, room)
     texts = [f"step {numbers.count(view.last_step)}", ""]
     if columns >= axis.APART:
@@ -116,7 +116,7 @@ def axes(view: HeatView, left: int, room: int) -> list[Line]:
 
 
 def _below(rows: int, height: int) -> int:
-    """Lines below so many rows: two axes where there is much room, none where the rows fit only so."""
+    """Return the number of lines below the rows: two axes if there is much room, none if the rows fit only then."""
     return _BELOW + (height >= max(_ROOMY, 2 * rows + 4)) - (rows == height - _BELOW)
 
 
@@ -129,18 +129,18 @@ class HeatMap(BlockPane):
         super().__init__()
         self.metric = HEAT_METRICS[0]
         self._chosen_steps: int | None = None
-        """Steps of a column that were chosen: one of HEAT_STEPS, or WHOLE_RUN; None: nobody chose."""
+        """Steps per column that the user chose: one of `HEAT_STEPS`, or `WHOLE_RUN`; None before a choice."""
         self.beyond_chance = True
-        """True to mark ranks that are late beyond the noise; else by fixed percentages."""
+        """True marks ranks that are late beyond the noise; False marks fixed percentages."""
         self.by_host = False
-        """A row for each host."""
+        """True for a row per host instead of a row per rank."""
         self.chosen: int | None = None
-        """A rank in the row under the cursor; None: the worst row."""
+        """A rank in the row under the cursor; None is the worst row."""
         self._granted = GrantedFilter()
         self._left = PHASES_LEFT
-        """Columns of the labels."""
+        """Width of the labels in columns."""
         self._places: list[int] = []
-        """Row of each line below the title; -1: none."""
+        """Index of the row on each line below the title; -1 for a line without a row."""
 
     @property
     def actions(self) -> Actions:
@@ -157,23 +157,23 @@ class HeatMap(BlockPane):
 
     @property
     def steps(self) -> int:
-        """Steps of a column: those that were chosen, else one during the run, and all steps after its end."""
+        """Return the steps per column: the chosen number, else one during the run and the whole run after its end."""
         if self._chosen_steps is not None:
             return self._chosen_steps
         return WHOLE_RUN if self.frame.ended else HEAT_STEPS[0]
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics that can be shown: phases that are measured, GPU utilization where a rank has it."""
+        """Return the metrics that are available: measured phases, and GPU utilization if a rank has it."""
         ranks = self.frame.ranks
         gpu = any(QUANTITIES["gpu"].get(rank) is not None for rank in ranks)
         without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
         return [metric for metric in HEAT_METRICS if metric not in without]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """All ranks, each as high as leaves the larger part of the screen for their phases.
+        """Return the room for all ranks, in rows as high as leaves most of the screen for their phases.
 
-        Folded where they do not fit, so that what folding leaves is theirs too.
+        If the ranks do not fit, hosts are folded, and the phases also get the lines that folding saves.
         """
         ranks = frame.ranks
         hosts = len({rank.host for rank in ranks if rank.host})
@@ -187,7 +187,7 @@ class HeatMap(BlockPane):
         return Block(_LEAST_WIDTH, 4, height=1 + below + rows * tall + rules)
 
     def lines_in_sight(self) -> list[int | None]:
-        """The worst rank of the row on each line below the title."""
+        """Return the worst rank of the row on each line below the title."""
         view = self._view(self.frame.snapshot)
         rows = [] if view is None else view.rows
         return [rows[place].worst if 0 <= place < len(rows) else None for place in self._places]
@@ -205,21 +205,21 @@ class HeatMap(BlockPane):
         return Wish(heat=request)
 
     def next_metric(self) -> None:
-        """The next metric that there is."""
+        """Show the next available metric."""
         metrics = self.metrics
         place = metrics.index(self.metric) if self.metric in metrics else 0
         self.metric = metrics[(place + 1) % len(metrics)]
 
     @property
     def offered(self) -> Offered:
-        """Return what can be shown."""
+        """Return the list of metrics to choose from."""
         return Offered("heat", [(metric, TITLES[metric]) for metric in self.metrics], self.metric, self._show_metric)
 
     def _show_metric(self, metric: str) -> None:
         self.metric = metric
 
     def next_window(self) -> None:
-        """More steps in a column; after the most the whole run, and then one again."""
+        """Show more steps per column; after the maximum show the whole run, then one step again."""
         offered = (*HEAT_STEPS, WHOLE_RUN)
         self._chosen_steps = offered[(offered.index(self.steps) + 1) % len(offered)]
 
@@ -228,12 +228,12 @@ class HeatMap(BlockPane):
         self.beyond_chance = not self.beyond_chance
 
     def fold(self) -> None:
-        """A row for each host, or for each rank."""
+        """Switch between a row per host and a row per rank."""
         self.by_host = not self.by_host
         self.redraw()
 
     def _view(self, snapshot: Snapshot | None) -> HeatView | None:
-        """The map in the snapshot, if it is the one that this pane asked for."""
+        """Return the snapshot's map if this pane requested it, else None."""
         heat = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.heat
         return (
             heat if heat is not None and heat.metric == self.metric and self.steps in (heat.steps, WHOLE_RUN) else None
@@ -251,7 +251,7 @@ class HeatMap(BlockPane):
             none = frame.filter is not None and view is not None and not view.rows
             return [heading(title, frame, width), NO_RANK if none else [(f" {note}", "muted")]]
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
-        if self.followed:  # the same columns stand below one another
+        if self.followed:  # aligned with the columns of the phases below
             names = [f"{' ' * (PHASES_LEFT - 2 - cell_len(name))}{name}" for name in names]
         self._left = len(names[0]) + 2
         room = width - self._left
@@ -291,7 +291,7 @@ class HeatMap(BlockPane):
         ]
 
     def _pointed_cell(self, view: HeatView, room: int) -> str:
-        """Return the mark under the mouse in words; "": none is there."""
+        """Return a description of the mark under the mouse; "" if there is none."""
         if self.pointed is None or not 0 < self.pointed[1] <= len(self._places):
             return ""
         place, shown = self._places[self.pointed[1] - 1], min(view.columns, room)
@@ -302,7 +302,7 @@ class HeatMap(BlockPane):
         return cell_in_words(view, view.rows[place], column, view.cells[place * view.columns + column])
 
     def _place(self, view: HeatView) -> int:
-        """The row under the cursor."""
+        """Return the index of the row under the cursor."""
         for place, row in enumerate(view.rows):
             if self.chosen is not None and (row.ranks[0] <= self.chosen <= row.ranks[1]):
                 return place
@@ -310,7 +310,7 @@ class HeatMap(BlockPane):
         return shares.index(max(shares))
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by so many rows, or to a row (negative: from the end)."""
+        """Move the cursor by a number of rows, or to a row (negative: from the end)."""
         view = self._view(self.frame.snapshot)
         if view is None or not view.rows:
             return
@@ -318,11 +318,11 @@ class HeatMap(BlockPane):
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by a screenful."""
+        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.room[1] - 4))
 
     def chosen_rank(self) -> int | None:
-        """The worst rank of the row under the cursor."""
+        """Return the worst rank of the row under the cursor."""
         view = self._view(self.frame.snapshot)
         return view.rows[self._place(view)].worst if view is not None and view.rows else None
 
@@ -332,7 +332,7 @@ class HeatMap(BlockPane):
         self.redraw()
 
     async def on_click(self, event: events.Click) -> None:
-        """Choose the row that was clicked, and inspect its worst rank at the second click."""
+        """Choose the clicked row; a second click inspects its worst rank."""
         view = self._view(self.frame.snapshot)
         if view is not None and 0 < event.y <= len(self._places) and self._places[event.y - 1] >= 0:
             self.move(to=self._places[event.y - 1])

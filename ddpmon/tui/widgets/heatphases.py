@@ -1,4 +1,4 @@
-"""Heat of each phase, a row per rank and phase: what makes a rank slow shows without a key."""
+"""A heat map with a row for each rank and phase, so that it shows which phase makes a rank slow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_WIDTH = 60
 
 
 class HeatPhases(BlockPane):
-    """A block that goes with the heat map above it: all ranks, or as many as fit, the one under the cursor first."""
+    """The phases below the heat map, of as many ranks as fit; the rank under the cursor is always among them."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot
@@ -27,7 +27,7 @@ class HeatPhases(BlockPane):
         return Block(_LEAST_WIDTH, 1 + phases, height=1 + len(snapshot.ranks) * (phases * tallest + 1))
 
     def _shown(self) -> list[int]:
-        """The ranks that there is room for."""
+        """Return the ranks that fit."""
         snapshot = self.frame.snapshot
         phases = sum(phase not in snapshot.unmeasured for phase in OWN_PHASES) if snapshot is not None else 0
         listed = list(dict.fromkeys(rank for rank in self.in_sight() if rank is not None))
@@ -63,7 +63,7 @@ class HeatPhases(BlockPane):
 
 
 def _rows(view: HeatView, rank: int, width: int, tall: int, *, chosen: bool) -> list[Line]:
-    """One phase of one rank, in lines that are alike; none where the answer is of other ranks."""
+    """Return the rows of one phase of one rank, all alike; none if the answer does not contain the rank."""
     place = next((place for place, row in enumerate(view.rows) if row.ranks == (rank, rank)), None)
     if place is None:
         return []

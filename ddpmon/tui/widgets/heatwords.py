@@ -1,4 +1,4 @@
-"""Rows of the heat map in words: whose each is, how often it is hot and since when."""
+"""Describes rows and cells of the heat map in words: which ranks, how often they are slow, and since when."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ _WORDS = {
     "wait": "half of the step",
     "gpu": "GPU utilization under 50%",
 }
-"""Names of a row's values; for the others the step is over its median."""
+"""Names of a row's notable values, by metric; other metrics count steps above the median."""
 
 
 def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
-    """Host and ranks of each row; the host only where it changes. meant: add how many of folded ranks stand out."""
+    """Return host and ranks of each row; the host only if it differs from the row above.
+
+    Args:
+        rows: The rows.
+        width: Maximum width in columns.
+        meant: True to add how many of a row's folded ranks stand out.
+
+    """
     hosts, before = [], ""
     for row in rows:
         first, last = (short_host(host) or numbers.NONE for host in row.hosts)
@@ -34,7 +41,7 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
     ranks = [_span(row) for row in rows]
     most = max((row.count for row in rows), default=1)
     if meant and most > 1:
-        room = len(f"{most}/{most}")  # always, so that no column moves when one comes to be meant
+        room = len(f"{most}/{most}")  # reserved in any case, so that no column moves when a rank begins to stand out
         few = [f"{row.meant}/{row.count}" if row.meant and row.count > 1 else "" for row in rows]
         ranks = [f"{each} {share:>{room}}" for each, share in zip(ranks, few, strict=True)]
     right = max(map(len, ranks), default=1)
@@ -43,14 +50,14 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
 
 
 def _span(row: HeatRow) -> str:
-    """The ranks of a row: 0-7, or 0…7 where not all of these are in it."""
+    """Return the ranks of a row: 0-7, or 0…7 if some of these are not in it."""
     first, last = row.ranks
     whole = row.count == last - first + 1
     return str(first) if row.count == 1 else f"{first}{'-' if whole else '…'}{last}"
 
 
 def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
-    """The places of rows after which another host begins; none where rows are hosts themselves, or several."""
+    """Return the indices of rows after which another host begins; none if each row is a host, or several."""
     ends, place = set(), 0
     for _, group in groupby(rows, key=lambda row: row.hosts):
         place += len(list(group))
@@ -59,13 +66,13 @@ def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
 
 
 def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: bool = False) -> str:
-    """A row in words: whose it is, how often it is hot, since when.
+    """Describe a row: its ranks, how often they are slow, and since when.
 
     Args:
-        view: The map that the row is of.
-        row: One of its rows.
-        has_value: Whether any of its cells has a value.
-        alone: Whether there is no other rank in the run.
+        view: The map with the row.
+        row: The row.
+        has_value: True if any of its cells has a value.
+        alone: True if the run has only one rank.
 
     """
     host = short_host(row.hosts[0]) or "no host"
@@ -83,19 +90,19 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: boo
     if not row.hot_share:
         return f"{who}: {_never(view, over, alone=alone)}"
     if row.hot_share == 1:
-        return f"{who}: {over} in every column"  # since when is not to be seen here
+        return f"{who}: {over} in every column"  # the map does not show when that began
     since = "" if row.hot_since is None else f", since step {numbers.count(row.hot_since)}"
     return f"{who}: {over} in {numbers.percent(row.hot_share)} of columns{since}"
 
 
 def cell_in_words(view: HeatView, row: HeatRow, column: int, cell: int) -> str:
-    """Return what the mark in a column of a row stands for.
+    """Describe the mark in a column of a row.
 
     Args:
-        view: The map that the row is of.
-        row: One of its rows.
-        column: Place of the mark in the row.
-        cell: Its value.
+        view: The map with the row.
+        row: The row.
+        column: Index of the mark in the row.
+        cell: The value of the mark.
 
     """
     first = max(1, (view.first + column) * view.steps)
@@ -129,7 +136,7 @@ def _cell_value(view: HeatView, cell: int) -> str:
 
 
 def _never(view: HeatView, over: str, *, alone: bool) -> str:
-    """That no column of a row is hot, as far as that was tested."""
+    """Say that no column of a row is notable, and how well that is known."""
     if not view.beyond_chance:
         return f"never {over}"
     if (noise := finite(view.noise)) is not None:

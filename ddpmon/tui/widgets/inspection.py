@@ -1,4 +1,4 @@
-"""One rank beside all others: where its step goes, what its machine does, how it ended."""
+"""Shows one rank beside all others: the phases of its step, its machine, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,35 +21,42 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.worldmap import rank_in, short_host
 
 SIDE_BY_SIDE = 128
-"""Columns from which the numbers and the rest stand beside each other."""
+"""Width in columns from which the numbers and the rest stand side by side."""
 BELOW = 8
-"""Lines for what stands below, where all that is known of the rank leaves them."""
+"""Number of lines for the lanes below a rank's details, if the details leave them."""
 _LAST_LINES = 6
-"""Least lines of its output where there is little room."""
+"""Minimum number of lines of the rank's output."""
 _FEW_STEPS = 100
-"""Steps of a run up to which a column is one step."""
+"""Number of steps of a run below which a column is one step."""
 
 
 def steps_per_column(snapshot: Snapshot | None) -> int:
-    """Return the steps of a column of a history, unless a person chose others."""
+    """Return the default number of steps in a column of a history."""
     done = 0 if snapshot is None else snapshot.step
     return HEAT_STEPS[int(done >= _FEW_STEPS)]
 
 
 def rank_title(rank: RankView) -> str:
-    """Return which rank it is, and where: rank 13 · node01 · cuda:5."""
+    """Return the name of a rank and its place: rank 13 · node01 · cuda:5."""
     parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
     return " · ".join(part for part in parts if part)
 
 
 def history_wish(rank: int, steps: int, width: int) -> SeriesRequest:
-    """Return what fills an inspection of so many columns. steps: of a column."""
+    """Return the request for the history of a rank.
+
+    Args:
+        rank: The rank.
+        steps: Steps per column.
+        width: Columns of the inspection, of which the history gets a part.
+
+    """
     room = _left_width(width) - LABEL
     return SeriesRequest((), ((rank, rank),), max(1, min(HEAT_MOST, room)), steps)
 
 
 def _left_width(width: int) -> int:
-    """Return the width of the numbers and their series; the rest stands beside them, or below."""
+    """Return the width of the numbers and their series; the rest stands beside or below them."""
     return width // 2 - 1 if width >= SIDE_BY_SIDE else width
 
 
@@ -76,7 +83,7 @@ def _process(rank: RankView, width: int) -> list[Line]:
 
 
 def _environment(rank: RankView) -> list[str]:
-    """Return what it runs on and with."""
+    """Return the hardware, libraries and settings with which a rank runs."""
     environment = rank.environment
     if environment is None:
         return []
@@ -123,7 +130,7 @@ def _ending(rank: RankView, width: int) -> list[Line]:
 
 
 def _last_output(printed: Log | None, rank: int, width: int, rows: int) -> list[Line]:
-    """The last lines of a rank, at most so many; nothing where it printed none."""
+    """Return the last lines that a rank printed, at most `rows`; nothing if it printed none."""
     lines: list[Line] = []
     for entry in reversed(printed.entries if printed is not None else []):
         if len(lines) >= rows:
@@ -145,10 +152,18 @@ def inspection(
     missing: str = "",
     printed: Log | None = None,
 ) -> list[Line]:
-    """Everything about one rank, without the title; as long as it needs to be, what is most wanted first.
+    """Return all lines about one rank, without the title, the most important first.
 
-    height: what it may fill. asked: where it is was asked for. answers: the rank can be asked now. missing: said where
-    its history is not there. printed: what the ranks print.
+    Args:
+        snapshot: The snapshot.
+        rank: The rank.
+        width: Columns.
+        height: Lines that the result should fill, though it may be longer.
+        asked: True if the user asked for the rank's stack.
+        answers: True if the rank can be asked now.
+        missing: Text that replaces a missing history.
+        printed: The output of the ranks.
+
     """
     beside_each_other = width >= SIDE_BY_SIDE
     left_width = _left_width(width)
@@ -183,7 +198,7 @@ def inspection(
 
 
 def _has_device_history(rank: RankView) -> bool:
-    """Return whether anything of its device is measured, for what stands below."""
+    """Return whether a rank has device measurements for the lanes below."""
     return any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
 
 
@@ -195,9 +210,9 @@ class Inspection(ScrollingPane, BlockPane):
         self.rank = 0
         self.printed: Log | None = None
         self._asked = False
-        """True if the rank's stack was asked for."""
+        """True if the user asked for the rank's stack."""
         self._steps: int | None = None
-        """Steps of a column that were chosen; None: nobody chose."""
+        """Steps per column that the user chose; None before a choice."""
 
     @property
     def actions(self) -> Actions:
@@ -208,37 +223,37 @@ class Inspection(ScrollingPane, BlockPane):
         self.rank, self._top, self._asked = rank, 0, False
 
     def show_stack(self) -> None:
-        """Have the rank's Python stack on top."""
+        """Show the rank's Python stack first."""
         self._top, self._asked = 0, True
         self.redraw()
 
     @property
     def steps(self) -> int:
-        """Steps of a column of its history."""
+        """Return the steps per column of the rank's history."""
         return self._steps or steps_per_column(self.frame.snapshot)
 
     def widen(self) -> None:
-        """More steps in a column; after the most, one again."""
+        """Show more steps per column; after the maximum, one step again."""
         self._steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """All of the screen, but for what stands below where all that is known of the rank fits above that."""
+        """Return the whole screen, less the lines for the lanes below if the rank's details fit above them."""
         snapshot, rank, above = frame.snapshot, rank_in(frame.snapshot, self.rank), ALL
         if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and _has_device_history(rank):
             above = 1 + len(self._lines(frame, snapshot, rank, width, 0))
         return Block(LEAST_WIDTH, 1, height=height - BELOW if above <= height - BELOW else ALL)
 
     def lines_in_sight(self) -> list[int | None]:
-        """Return what stands below is of this rank."""
+        """Return the inspected rank, to which the lanes below belong."""
         return [self.rank]
 
     @property
     def wish(self) -> Wish:
-        """Return what it needs to fill its place."""
+        """Return the request for the rank's history in the pane's width."""
         return Wish(inspect=history_wish(self.rank, self.steps, self.size.width))
 
     def _lines(self, frame: Frame, snapshot: Snapshot, rank: RankView, width: int, height: int) -> list[Line]:
-        """All that is known of it."""
+        """Return all lines about the inspected rank."""
         return inspection(
             snapshot, rank, width, height,
             asked=self._asked, answers=frame.cursor is None and not frame.ended,
@@ -246,7 +261,7 @@ class Inspection(ScrollingPane, BlockPane):
         )  # fmt: skip
 
     def step(self, by: int) -> None:
-        """The rank before or after, around the ends."""
+        """Inspect the next (1) or previous (-1) rank, around the ends."""
         numbers_ = [rank.rank for rank in self.frame.listed]
         if not numbers_:
             return
@@ -255,7 +270,7 @@ class Inspection(ScrollingPane, BlockPane):
         self.open((after or numbers_)[0] if by > 0 else (before or numbers_)[-1])
 
     def heading(self, rank: RankView, width: int) -> Line:
-        """rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]."""
+        """Return the title: rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]."""
         line = title(rank_title(rank), width)
         numbers_ = [each.rank for each in self.frame.listed if each.rank != rank.rank]
         if not numbers_:

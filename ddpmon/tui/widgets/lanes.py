@@ -1,4 +1,4 @@
-"""Lanes: values through time as filled areas of dots, each with its name on the left; or as a strip of blocks."""
+"""Lanes, which show values over time as filled areas of dots, each with a label on the left; also strips of blocks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ddpmon.tui.lines import Line, fit, joined
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 
 MOMENTS = 2
-"""Values in a column of the screen."""
+"""Number of values in a column of the screen."""
 LEVELS = "▁▂▃▄▅▆▇█"
-"""Blocks of a strip, from the least value to the most."""
+"""Blocks of a strip, from the lowest value to the highest."""
 _AIR_FROM = 4
-"""Lines that a lane may take from which on one of them parts it from the next."""
+"""Height per lane in lines from which one of the lines stays empty between lanes."""
 _GAP = 1
-"""Columns between lanes that stand beside each other."""
+"""Number of columns between lanes that stand side by side."""
 
 
 def share(cell: int) -> float:
-    """Return where on its scale a cell lies, 0 to 1."""
+    """Return the position of a cell on its scale, from 0 to 1."""
     return (min(cell, MOST) - LEAST) / (MOST - LEAST)
 
 
 def level_glyph(cell: int) -> str:
-    """The block that stands for a cell in a strip."""
+    """Return the block that represents a cell in a strip."""
     if cell == NOTHING:
         return " "
     return "✖" if cell == NOT_FINITE else LEVELS[min(7, (cell - LEAST) * 8 // (MOST - LEAST + 1))]
@@ -39,13 +39,13 @@ def level_glyph(cell: int) -> str:
 
 @lru_cache(maxsize=2048)
 def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0.0) -> list[Line]:
-    """Draw the newest moments, the newest on the right. A value is at least a thin line; a gap has none.
+    """Draw the newest values, with the newest on the right. A value has at least one dot; a gap has none.
 
-    The lines are kept: samples come every second and frames twice as often.
+    The lines are cached, because samples arrive every second and frames twice as often.
 
     Args:
         cells: The values.
-        width: Columns of the screen, each of two moments.
+        width: Columns of the screen, of two values each.
         height: Lines.
         role: Colour of the area.
         warn_below: Share of the scale below which a column is marked.
@@ -69,11 +69,11 @@ def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0
 
 @dataclass(frozen=True)
 class Lane:
-    """One lane: what stands left of it, its values, what stands right of it."""
+    """One lane: its label on the left, its values, and the text on its right."""
 
     label: Line
     cells: bytes | None
-    """None: nothing is known of it."""
+    """The values; None if nothing is known."""
     role: str = "info"
     warn_below: float = 0.0
     """Share of the scale below which a column is marked."""
@@ -85,28 +85,28 @@ class LaneGrid:
     """Lanes in columns and rows, all equally high."""
 
     width: int
-    """Columns of the screen for each column of lanes."""
+    """Width of each column of lanes, in columns of the screen."""
     label: int
-    """Columns of the labels."""
+    """Width of the labels, in columns of the screen."""
     tall: int = 1
-    """Lines of a lane."""
+    """Height of a lane in lines."""
     air: int = 0
-    """Lines between two lanes."""
+    """Number of empty lines between two lanes."""
     value: int = 0
-    """Columns of the values on the right."""
+    """Width of the values on the right, in columns of the screen."""
 
     @property
     def room(self) -> int:
-        """Columns of a lane."""
+        """Return the width of a lane, in columns of the screen."""
         return max(1, self.width - self.label - self.value - _GAP)
 
     @property
     def moments(self) -> int:
-        """Values of a lane that are in sight."""
+        """Return the number of values in a lane."""
         return MOMENTS * self.room
 
     def lines(self, columns: Sequence[Sequence[Lane | None]]) -> list[Line]:
-        """Columns of lanes beside each other. None: a place without one."""
+        """Return the lines of columns of lanes, side by side; None leaves a place empty."""
         lines: list[Line] = []
         for row in zip_longest(*columns):
             drawn = [self._lane(lane) for lane in row]
@@ -115,7 +115,7 @@ class LaneGrid:
         return lines
 
     def _lane(self, lane: Lane | None) -> list[Line]:
-        """One lane, its label and value beside the lowest line."""
+        """Return the lines of one lane, with its label and value on the lowest line."""
         if lane is None:
             return [[]] * self.tall
         if lane.cells is None:
@@ -127,34 +127,34 @@ class LaneGrid:
         return [*lines, [*lowest, (f"{lane.value:>{self.value}}", "text")]]
 
     def ages(self, seconds: int, columns: int) -> Line:
-        """The axis below so many columns of lanes, of which each moment is of some seconds."""
+        """Return the axis below `columns` columns of lanes, whose values are `seconds` apart."""
         below: Line = [(" " * self.label + axis.ages(float(self.moments * seconds), self.room), "muted")]
         return [piece for _ in range(columns) for piece in fit(below, self.width)]
 
 
 def split_height(lines: int, rows: int, tallest: int) -> tuple[int, int]:
-    """Share lines out among rows of lanes: (lines of a lane, empty lines below it)."""
+    """Divide lines among rows of lanes; return (lines of a lane, empty lines below it)."""
     each = max(1, min(tallest + 1, lines // max(1, rows)))
     air = int(each >= _AIR_FROM)
     return each - air, air
 
 
 class SampledLanes(BlockPane):
-    """Lanes of what is measured every second; a key has each column be of more seconds."""
+    """Lanes of values that are measured every second; a key changes the number of seconds per column."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.seconds = SAMPLE_SECONDS[0]
-        """Seconds of each column."""
+        """Seconds per value of a lane."""
 
     @property
     def actions(self) -> Actions:
         return {"window": self.next_window}
 
     def next_window(self) -> None:
-        """More seconds in a column; after the most, one again."""
+        """Show more seconds per column; after the maximum, the minimum again."""
         self.seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self.seconds) + 1) % len(SAMPLE_SECONDS)]
 
     def span_text(self, grid: LaneGrid, columns: int) -> str:
-        """Return how much time is in sight, where so many columns are known: 3 min."""
+        """Return the length of the shown time in words, if `columns` values are known: 3 min."""
         return numbers.span(float(min(grid.moments, columns) * self.seconds))

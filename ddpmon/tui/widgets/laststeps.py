@@ -1,5 +1,6 @@
-"""The last steps, rank by rank: what each did when, who arrived last, and the same steps with the late rank mended;
-and a list of the longest steps of the run.
+"""The timeline: the phases of the last steps of each rank, which rank arrived last, and the steps without late ranks.
+
+It also has the list of the run's longest steps.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ IN_TIME = (
     ("wait", "╌", "wait"),
     ("transfer", "═", "comm"),
 )
-"""A step opens with the optimizer's update from the last gradients."""
+"""The phases in the order of a step, which begins with the optimizer's update from the last gradients."""
 LAST = "◆"
 CALM_S, CALM_MANY_S = 0.9, 1.9
-"""Seconds that the bars of a running run stay: nobody reads a screenful faster, and new ones are a lot to send. The
-second where steps stand below one another."""
+"""Seconds for which the bars of a running run stay unchanged, because nobody reads a screenful faster, and because new
+bars are much to send. The second value is for steps in several bands."""
 WIDTHS = (30, 15, 60)
-"""Columns of a step, about."""
+"""Approximate widths of a step, in columns."""
 _BELOW = 4
 _LABEL = 16
 _LEAST_WIDTH = 78
-"""Columns beside which there is a place for the mean step and the longest ones."""
+"""Width in columns beside which the mean step and the longest steps fit."""
 _ORDER = tuple(PHASES.index(name) for name, _, _ in IN_TIME)
 
 
@@ -47,7 +48,7 @@ _SHORT = {"optimizer": "opt", "forward": "fwd", "backward": "bwd", "transfer": "
 
 
 def legend(room: int) -> Line:
-    """Return what the glyphs stand for: in the longest form that fits into so many columns, or in the shortest."""
+    """Return the legend of the glyphs, in the longest form that fits into `room` columns, or in the shortest."""
     forms = [
         _legend(names, space, gap) for names, space, gap in (({}, " ", "  "), (_SHORT, " ", "  "), (_SHORT, "", " "))
     ]
@@ -61,7 +62,15 @@ def _legend(names: Mapping[str, str], space: str, gap: str) -> Line:
 
 
 def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -> Line:
-    """One step of one rank. scale: columns a millisecond. last: it arrived last, which is marked."""
+    """Draw one step of one rank.
+
+    Args:
+        phases_ms: Length of each phase in ms, in the order of `PHASES`.
+        scale: Columns per millisecond.
+        width: Maximum width in columns.
+        last: True if the rank arrived last, which is marked.
+
+    """
     line: Line = []
     if len(phases_ms) < len(PHASES):
         return line
@@ -78,7 +87,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
 
 
 def what_if(view: TimelineView) -> str:
-    """Return how long the steps would take with the late ranks fixed. The gain over all steps is the finding's."""
+    """Return how long the shown steps would take without the late ranks. The finding has the gain over all steps."""
     if view.mended is None:
         return "no rank is slow for long: nothing to fix"
     real = sum(step.length_ms for step in view.steps)
@@ -90,19 +99,19 @@ def what_if(view: TimelineView) -> str:
 
 
 def _mended(view: TimelineView) -> str:
-    """Return who is mended."""
+    """Return the name of the late ranks, or of their host."""
     if view.mended_host or len(view.mended_ranks) < 2:
         return short_host(view.mended_host) or f"rank {view.mended}"
     return named_ranks(view.mended_ranks, 0)
 
 
 def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
-    """Return whether two answers are to the same wish, as far as can be seen."""
+    """Return whether two answers seem to belong to the same request."""
     return (len(one.steps), len(one.rows)) == (len(other.steps), len(other.rows))
 
 
 def clocks(snapshot: Snapshot | None) -> str:
-    """Return how well the clocks of several hosts agree: no bar of one is more exact beside those of another."""
+    """Return how well the clocks of the hosts agree, which limits how exactly their bars can be compared."""
     if snapshot is None or not snapshot.clocks:
         return ""
     within = max(clock.within_ms for clock in snapshot.clocks)
@@ -121,14 +130,14 @@ class LastSteps(BlockPane):
         """Place of the rank under the cursor, in the order of arrival."""
         self._first = 0
         self.step = 0
-        """The one of the run's longest steps that is shown; 0: the last steps are."""
+        """Number of the shown step, one of the run's longest; 0 shows the last steps."""
         self._granted = GrantedFilter()
         self._filtered = ""
-        """The filter that `place` counts in."""
+        """The filter to which `place` refers."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
-        """The shown steps, and the moment since which they are shown."""
+        """Moment since which the steps are shown, and the steps."""
         self._last_wish: tuple[float, TimelineRequest | None] = 0.0, None
-        """The last request, and its moment."""
+        """Moment of the last request, and the request."""
 
     @property
     def actions(self) -> Actions:
@@ -144,7 +153,7 @@ class LastSteps(BlockPane):
 
     @property
     def bands(self) -> int:
-        """Return how often all ranks fit below one another, each time with further steps."""
+        """Return how many bands of all ranks fit below one another, each with other steps."""
         ranks = len(self.frame.ranks)
         fit_in = (self.room[1] - 2) // (ranks + 2)
         return fit_in if fit_in > 1 and ranks and not self.step else 1
@@ -163,11 +172,11 @@ class LastSteps(BlockPane):
         return Wish(timeline=wish)
 
     def next_width(self) -> None:
-        """Wider or narrower steps."""
+        """Show the steps wider or narrower."""
         self.width_of_a_step = WIDTHS[(WIDTHS.index(self.width_of_a_step) + 1) % len(WIDTHS)]
 
     def next_longest(self, by: int) -> None:
-        """The next of the run's longest steps, or the one before; beyond their ends the last steps again."""
+        """Show the next (1) or previous (-1) of the run's longest steps; beyond the ends, the last steps."""
         timeline = None if self.frame.snapshot is None else self.frame.snapshot.timeline
         places = [0, *(each.step for each in timeline.longest)] if timeline is not None else [0]
         place = places.index(self.step) if self.step in places else 0
@@ -180,7 +189,7 @@ class LastSteps(BlockPane):
         return self._calmed(timeline) if timeline is not None and timeline.steps and timeline.rows else None
 
     def _calmed(self, new: TimelineView) -> TimelineView:
-        """Return what was shown until now, where it is not old yet and nothing else was asked for meanwhile."""
+        """Return the steps that were shown until now, unless they are old or the request has changed meanwhile."""
         runs_on = self.frame.cursor is None and self.frame.behind_s is None and not self.frame.ended
         now = time.monotonic()
         since, old = self._stays
@@ -222,7 +231,7 @@ class LastSteps(BlockPane):
         return [*lines[: height - _BELOW], caption, *self._real_and_mended(view, shown, scale, each, width)]
 
     def _rows_of(self, view: TimelineView, band: range, scale: float, each: int, air: int) -> list[Line]:
-        """Some steps of every rank, a line a rank and so many empty ones."""
+        """Draw some steps of every rank, with one line per rank and `air` empty lines below it."""
         lines: list[Line] = []
         for place, row in enumerate(view.rows):
             mark = "▲" if row.rank == view.mended or row.rank in view.mended_ranks else " "
@@ -248,7 +257,7 @@ class LastSteps(BlockPane):
     def _real_and_mended(
         self, view: TimelineView, shown: range, scale: float, each: int, width: int
     ) -> list[Line]:  # fmt: skip
-        """The steps as they were, and as they would have been."""
+        """Draw the steps as they were, and as they would have been without the late ranks."""
         words: Line = [(" " + cut_sentence(what_if(view), width - 1), "text")]
         if view.mended is None:
             return [words]
@@ -266,7 +275,7 @@ class LastSteps(BlockPane):
         return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by so many ranks, or to one (negative: from the end)."""
+        """Move the cursor by a number of ranks, or to one (negative: from the end)."""
         view = self._view(self.frame.snapshot)
         if view is None:
             return
@@ -275,17 +284,17 @@ class LastSteps(BlockPane):
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by a screenful."""
+        """Move the cursor by one screenful."""
         self.move(direction * self.rows)
 
     def chosen_rank(self) -> int | None:
-        """The rank under the cursor."""
+        """Return the rank under the cursor."""
         view = self._view(self.frame.snapshot)
         place = self.place - self._first
         return view.rows[place].rank if view is not None and 0 <= place < len(view.rows) else None
 
     def choose(self, rank: int) -> None:
-        """Put the cursor on a rank, if it is in sight."""
+        """Put the cursor on a rank, if the rank is visible."""
         view = self._view(self.frame.snapshot)
         ranks = [] if view is None else [row.rank for row in view.rows]
         if rank in ranks:
@@ -293,7 +302,7 @@ class LastSteps(BlockPane):
             self.redraw()
 
     async def on_click(self, event: events.Click) -> None:
-        """Choose the rank that was clicked, and inspect it at the second click."""
+        """Choose the clicked rank; a second click inspects it."""
         view = self._view(self.frame.snapshot)
         if view is None or event.y < 2:
             return
@@ -316,7 +325,7 @@ _LONGEST_WIDTH, _LONGEST_MOST = 41, 12
 
 
 def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
-    """A line a step, the longest first; the one that is shown is marked."""
+    """Return one line per step, the longest step first, and mark the shown one."""
     shown = view.steps[0].step if len(view.steps) == 1 else 0
     lines: list[Line] = []
     for each in view.longest[:height]:
@@ -331,7 +340,7 @@ def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
 
 
 class LongestSteps(BlockPane):
-    """The longest steps as a block of a screen."""
+    """The longest steps, as a block of a screen."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         begun = frame.snapshot is not None and frame.snapshot.step > 0

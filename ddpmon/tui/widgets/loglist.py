@@ -1,4 +1,4 @@
-"""Shows the ranks' output, newest at the bottom: who printed each line, and what a search found in it."""
+"""Shows the output of the ranks, with the newest at the bottom, the rank of each line, and matches of a search."""
 
 from __future__ import annotations
 
@@ -19,35 +19,32 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.worldmap import short_host
 
 _MOST_ROWS = 6
-"""Most rows of one entry on the screen, unless a search went to it."""
+"""Maximum number of rows of an entry, unless it is the current match."""
 FOUND = "strong+select"
 
 
 @dataclass(frozen=True)
 class EntryStyle:
-    """The look of all entries of a log."""
+    """The form in which all entries of a log are drawn."""
 
     width: int
     label: int
-    """Columns for who printed it."""
+    """Width of the ranks' names in columns."""
     world_size: int
     search: Search
     wrapped: bool = True
-    """A long line takes several rows; else it is cut."""
+    """True to wrap a long line into several rows, False to cut it."""
     pan: int = 0
-    """Characters left of the screen where lines are cut."""
+    """Number of characters that are scrolled out on the left when lines are cut."""
 
     @property
     def room(self) -> int:
-        """Return the columns for the text."""
+        """Return the width of the text in columns."""
         return max(8, self.width - self.label - 4)
 
 
 def entry_lines(entry: FoldedLine, style: EntryStyle, *, chosen: bool = False) -> list[Line]:
-    """One entry: who printed it (stderr with a ! before it), and the text, in as many rows as it needs.
-
-    chosen: the search went to it.
-    """
+    """Return an entry's lines: the ranks that printed it, a ! for stderr, and the text; `chosen` adds the cursor."""
     name = cut(who(entry.ranks, style.world_size), style.label)
     mark, error = (CURSOR if chosen else " "), "! " if entry.stream == "err" else "  "
     return [
@@ -69,9 +66,9 @@ def _rows(text: str, style: EntryStyle, *, whole: bool) -> list[str]:
 
 
 def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[Line]:
-    """The rows, with what the search found in the text in another colour.
+    """Yield the rows, with the matches of the search in another colour.
 
-    Wrapping changes nothing but spaces: the characters between them are still those of the text, in their order.
+    Wrapping changes only spaces: the other characters stay those of the text, in the same order.
     """
     spans = style.search.spans(text)
     if not spans:
@@ -86,46 +83,46 @@ def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[
             if not ch.isspace():
                 roles.append(FOUND if at < len(solid) and solid[at] in found else "text")
                 at += 1
-            else:  # between two characters that were found, so was it
+            else:  # a space between two found characters is part of the match
                 both = 0 < at < len(solid) and {solid[at - 1], solid[at]} <= found
                 roles.append(FOUND if both and row[:column].strip() else "text")
         yield joined(zip(row, roles, strict=True))
 
 
 class LogList(ScrollingPane):
-    """The log, following its end until it is scrolled; of all ranks or of one."""
+    """The log of all ranks or of one, which follows its end until it is scrolled."""
 
     def __init__(self) -> None:
         super().__init__()
         self.printed: Log | None = None
         self.rank: int | None = None
-        """Only what this rank printed."""
+        """The rank whose output is shown; None shows all ranks."""
         self._filtered = ""
-        """The filter that `_end` counts in."""
+        """The filter to which `_end` refers."""
         self._end: int | None = None
-        """Entries above the bottom of the screen, counted from the first there ever was; None: all, and follow."""
+        """Number of the entry below the screen, counted from the first ever printed; None follows the end."""
         self._first = 0
-        """Entry at the top of the screen, counted in the same way."""
+        """Number of the entry at the top of the screen, counted likewise."""
         self._room = 1
-        """Lines of the screen for entries."""
+        """Number of lines for entries."""
         self.search = Search()
         self._at: int | None = None
-        """Entry that the search went to, counted in the same way; None: to none."""
+        """Number of the entry with the current match, counted likewise; None if there is none."""
         self.in_sight: list[FoldedLine] = []
         self.found: list[FoldedLine] = []
-        """Entries on the screen, and all those that the search finds."""
+        """All entries with a match; `in_sight` has the entries on the screen."""
         self._trouble = ""
-        """Reason that the last search was given up."""
+        """Reason why the last search was given up."""
         self.wrapped = True
         self._pan = 0
-        """Characters left of the screen where lines are not wrapped."""
+        """Number of characters that are scrolled out on the left when lines are cut."""
 
     @property
     def actions(self) -> Actions:
         return {"step": self.step, "follow": self.follow, "wrap": self.wrap, "pan": self.pan}
 
     def _entries(self) -> tuple[int, list[FoldedLine]]:
-        """(how many there were before the first, entries that are listed)."""
+        """Return (number of entries before the first listed one, listed entries)."""
         if self.printed is None:
             return 0, []
         before = self.printed.total - len(self.printed.entries)
@@ -138,7 +135,7 @@ class LogList(ScrollingPane):
         return 0, [replace(entry, ranks=ranks) for entry, ranks in fitting if ranks]
 
     def _filtered_ranks(self) -> set[int] | None:
-        """The ranks that the filter lets through; None: no filter."""
+        """Return the ranks that pass the filter; None without a filter."""
         if self.frame.filter is None or self.frame.snapshot is None:
             return None
         return {rank.rank for rank in self.frame.listed}
@@ -168,14 +165,14 @@ class LogList(ScrollingPane):
         return [*above, *rows[max(0, len(rows) - self._room) :]]
 
     def _title(self, frame: Frame, width: int, below: int, found: list[int]) -> Line:
-        """The title: whose output it is, whether it is followed, and what is searched for."""
+        """Return the title: whose output is shown, whether it is followed, and the search."""
         every = "all ranks" if frame.filter is None else "some ranks"
         output_of = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         if host := self._other_machine(frame):
             output_of += f" on {short_host(host)}"
         if self._end is not None:
             how = f"held, {below:,} more below" if below else "held"
-        else:  # a log has no times: beside a recording that plays it stands whole
+        else:  # a log has no times, so a replay shows all of it
             how = "following" if frame.cursor is None else "of the whole run"
         text = f"output of {output_of}, {how} "
         if not self.search.text and not self._trouble:
@@ -188,7 +185,7 @@ class LogList(ScrollingPane):
         return title(text, width, [("/ ", "key"), (searched, "warn" if self._trouble else "info")])
 
     def _why_empty(self, frame: Frame) -> str:
-        """Return what stands for the output where there is none."""
+        """Return the message that replaces missing output."""
         fetched = frame.snapshot.printed if frame.snapshot is not None else None
         if fetched is not None and fetched.rank == self.rank and fetched.why:
             return fetched.why
@@ -201,7 +198,7 @@ class LogList(ScrollingPane):
     # --- search ---
 
     def _found(self, entries: list[FoldedLine]) -> list[int]:
-        """The places of the entries that the search finds; one that takes too long ends."""
+        """Return the indices of the entries with a match; give up a search that takes too long."""
         if not self.search.text:
             return []
         try:
@@ -211,7 +208,7 @@ class LogList(ScrollingPane):
             return []
 
     def find(self, search: Search | None) -> None:
-        """Search for something else, and go to where it was found last; None: leave it as it was."""
+        """Search for `search`, and go to the last match; None changes nothing."""
         if search is None:
             return
         self.search, self._at, self._trouble = search, None, ""
@@ -219,7 +216,7 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def next_match(self, by: int) -> str:
-        """Go to the next match (1) or the previous one (-1), around the ends; returns why there is none to go to."""
+        """Go to the next (1) or previous (-1) match, around the ends; return why that is impossible, or ""."""
         before, entries = self._entries()
         if not self.search.text:
             return "no search is active: / searches, e goes to the last error"
@@ -243,7 +240,7 @@ class LogList(ScrollingPane):
         return ""
 
     def _printed_elsewhere(self, frame: Frame) -> str:
-        """Return where the output of the other machines' ranks is: it stays there, so none of it is in these logs."""
+        """Return where to find the output of ranks on other machines, which these logs lack; "" if they lack none."""
         if frame.snapshot is None:
             return ""
         hosts = self._elsewhere(frame)
@@ -256,7 +253,7 @@ class LogList(ScrollingPane):
         return f"{whose} print{'s' * (len(hosts[first]) == 1)} on {first}: ddpmon logs {first}:{more}{fetched}"
 
     def _elsewhere(self, frame: Frame) -> dict[str, list[int]]:
-        """Other machines with their ranks, where some print here and others there."""
+        """Return the other machines with their ranks, if ranks on this machine print too."""
         if frame.snapshot is None or self.printed is None:
             return {}
         printing = {rank for entry in self.printed.entries for rank in entry.ranks} - self.printed.elsewhere
@@ -267,14 +264,14 @@ class LogList(ScrollingPane):
         return others if len(others) < len(hosts) else {}
 
     def _other_machine(self, frame: Frame) -> str:
-        """The one that the rank prints on whose output is shown; "" where all of it is here."""
+        """Return the other machine on which the shown rank prints; "" if the output is on this machine."""
         if self.rank is None:
             return ""
         return next((host for host, ranks in self._elsewhere(frame).items() if self.rank in ranks), "")
 
     @property
     def wish(self) -> Wish:
-        """The output of a rank of another machine, while that is what is shown."""
+        """Return the request for the output of the shown rank, if the rank is on another machine."""
         if self.rank is None or not self._other_machine(self.frame):
             return Wish()
         return Wish(printed=self.rank)
@@ -282,7 +279,7 @@ class LogList(ScrollingPane):
     # --- keys ---
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Scroll by so many entries, to the first (0) or to the end, which is followed from then on."""
+        """Scroll by a number of entries, to the first (0) or to the end (-1), which is then followed."""
         before, entries = self._entries()
         last = before + len(entries)
         if to is not None:
@@ -293,10 +290,10 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def step(self, by: int) -> None:
-        """Another rank's output: all, then each that printed something, the launcher among them unless one filters."""
+        """Show the output of the next (1) or previous (-1) rank that printed something; all ranks are one place too."""
         entries = [] if self.printed is None else self.printed.entries
         printing = {rank for entry in entries for rank in entry.ranks}
-        if not self.frame.ended:  # else nobody is there to be asked for it
+        if not self.frame.ended:  # after the run's end nobody can fetch their output
             printing.update(*self._elsewhere(self.frame).values())
         filtered = self._filtered_ranks()
         ranks: list[int | None] = [None, *sorted(printing if filtered is None else printing & filtered)]
@@ -305,21 +302,21 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def follow(self) -> None:
-        """Follow the newest output, or hold it where it is."""
+        """Follow the newest output, or stop following it."""
         before, entries = self._entries()
         self._end = before + len(entries) if self._end is None else None
         self.redraw()
 
     def wrap(self) -> None:
-        """Wrap long lines, or cut them."""
+        """Switch between wrapping long lines and cutting them."""
         self.wrapped, self._pan = not self.wrapped, 0
         self.redraw()
 
     def pan(self, by: int) -> None:
-        """Scroll sideways, where lines are cut."""
+        """Scroll sideways, if lines are cut."""
         self._pan = 0 if self.wrapped else max(0, self._pan + by * max(8, self.size.width // 4))
         self.redraw()
 
     def of(self, rank: int | None) -> None:
-        """Show the output of this rank."""
+        """Show the output of this rank, or of all ranks for None."""
         self.rank, self._end, self._at = rank, None, None

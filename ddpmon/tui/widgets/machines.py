@@ -1,4 +1,4 @@
-"""Ranks by host, and what is wrong with the machine of a rank: what the devices' screen lists."""
+"""Groups ranks by host, and finds the problems of each rank's machine, for the Devices screen."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ddpmon.tui.widgets.worldmap import short_host
 
 NOWHERE = "no host yet"
 _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
-"""The quantities that show why a GPU holds its clocks down."""
+"""The quantities that show why a GPU lowers its clocks."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Trouble with a rank's machine; the higher the order, the more it needs attention."""
+    """A problem of a rank's machine; the higher the order, the more attention it needs."""
 
     order: int = 0
     glyph: str = " "
     role: str = "text"
     words: str = ""
     quantities: tuple[str, ...] = ()
-    """Names of the quantities that show it."""
+    """Names of the quantities that show the problem."""
 
 
 WELL = Trouble()
@@ -36,14 +36,14 @@ WELL = Trouble()
 
 @dataclass(frozen=True)
 class Machine:
-    """A host and its ranks, in the order in which they are listed."""
+    """A host and its ranks, in the order of the list."""
 
     host: str
     ranks: Sequence[RankView]
 
 
 def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
-    """Return what is wrong, by rank; those that are well are left out."""
+    """Return the problem of each rank that has one."""
     blamed: dict[int, Trouble] = {}
     marks = [(finding.device, finding) for finding in snapshot.findings if finding.device and finding.lasts]
     for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
@@ -62,20 +62,20 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
 
 
 def named_user(user: GpuUser) -> str:
-    """Return who else uses a GPU: rank 3, 0.5 GiB; vllm 4711, 38.0 GiB."""
+    """Return the name and memory of another process on a GPU: rank 3, 0.5 GiB; vllm 4711, 38.0 GiB."""
     name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain(user.name)} {user.pid}".strip()
     return f"{name}, {user.used_bytes / GIB:.1f} GiB"
 
 
 def others_on_gpus(snapshot: Snapshot) -> str:
-    """Return who uses GPUs besides their ranks, the one with the most memory first; "" where nobody does."""
+    """Describe the processes that share GPUs with ranks, the largest first; "" if there are none."""
     users = [(-user.used_bytes, rank.rank, user) for rank in snapshot.ranks for user in rank.gpu_users]
     named = [f"{named_user(user)} on rank {rank}'s" for _, rank, user in sorted(users, key=lambda one: one[:2])]
     return f"also on GPUs: {'; '.join(named)}" if named else ""
 
 
 def machines(ranks: Iterable[RankView]) -> list[Machine]:
-    """Hosts in the order of the first of their ranks."""
+    """Group ranks by host, in the order of each host's first rank."""
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
         groups.setdefault(short_host(rank.host) or NOWHERE, []).append(rank)
@@ -83,7 +83,7 @@ def machines(ranks: Iterable[RankView]) -> list[Machine]:
 
 
 def _counted(names: Iterable[str]) -> str:
-    """8 × NVIDIA H100, of which a machine may have several kinds."""
+    """Count equal names: 8 × NVIDIA H100. A machine may have several kinds."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
@@ -91,12 +91,12 @@ def _counted(names: Iterable[str]) -> str:
 
 
 def _devices(ranks: Sequence[RankView]) -> dict[tuple[str, str], RankView]:
-    """One rank for each GPU: ranks may share one."""
+    """Return one rank for each GPU, because ranks may share one."""
     return {(rank.host, rank.device): rank for rank in ranks if rank.has_gpu_sample or rank.device.startswith("cuda")}
 
 
 def _cores(ranks: Sequence[RankView]) -> int:
-    """Return the cores of all hosts; ranks of a host share its cores, unless each was given its own."""
+    """Return the number of cores of all hosts; ranks on a host share its cores, unless each has its own."""
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
         if rank.environment is not None and rank.environment.cores:
@@ -105,7 +105,7 @@ def _cores(ranks: Sequence[RankView]) -> int:
 
 
 def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
-    """Return what these machines have and how much of it is used, the most telling first."""
+    """Return what the machines have and how much of it is used, the most important first."""
     texts = [f"{hosts} hosts"] if hosts > 1 else []
     texts.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
     gpus = list(_devices(ranks).values())
@@ -140,7 +140,7 @@ def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
 
 
 def why_no_gpu(snapshot: Snapshot) -> str:
-    """Return why GPU counters are missing, on all ranks or some; empty where none is missed."""
+    """Return why GPU counters are missing on some or all ranks; "" if none are missing."""
     reason = plain(snapshot.missing.get(GPU_COUNTERS, ""))
     measured = any(rank.has_gpu_sample for rank in snapshot.ranks)
     if reason or measured or not snapshot.ranks:
@@ -152,5 +152,5 @@ def why_no_gpu(snapshot: Snapshot) -> str:
 
 
 def worst_first(trouble_of: Mapping[int, Trouble], rank: RankView) -> int:
-    """A key that puts trouble first."""
+    """Return a sort key that puts ranks with problems first."""
     return -trouble_of.get(rank.rank, WELL).order

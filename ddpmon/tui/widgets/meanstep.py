@@ -1,4 +1,4 @@
-"""The mean step by phase: of all ranks, and of the rank under the cursor beside it."""
+"""The mean step by phase, for all ranks and for the rank under the cursor."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ddpmon.tui.widgets.laststeps import IN_TIME
 from ddpmon.tui.widgets.pane import BlockPane
 
 _LEAST_WIDTH, _NUMBERS = 41, 31
-"""Columns of all, and of the names and numbers."""
+"""Minimum width in columns, and the part of it for names and numbers."""
 _NOTABLE = 0.05
-"""Share of the mean step; a phase of one rank that differs by less from all ranks' gets no mark."""
+"""Share of the mean step by which a rank's phase must exceed the mean of all ranks to be marked."""
 
 
 def mean_ms(ranks: Sequence[RankView], phase: str) -> float | None:
-    """Return the mean over all ranks that measure it."""
+    """Return the mean over all ranks that measure the phase."""
     values = [value for rank in ranks if (value := finite(rank.phase_ms(phase))) is not None]
     return mean(values) if values else None
 
 
 def mean_step(snapshot: Snapshot, chosen: RankView | None, width: int) -> list[Line]:
-    """A line a phase in the order of a step, and one for all of it."""
+    """Return a line for each phase in the order of a step, and one for the whole step."""
     digits = decimals(snapshot.ranks)
     steps = [step for rank in snapshot.ranks if (step := finite(rank.step_ms)) is not None]
     whole = mean(steps) if steps else None
@@ -38,7 +38,7 @@ def mean_step(snapshot: Snapshot, chosen: RankView | None, width: int) -> list[L
         usual = mean_ms(snapshot.ranks, name)
         mine = finite(chosen.phase_ms(name)) if chosen is not None else None
         longer = mine is not None and usual is not None and whole and mine - usual > _NOTABLE * whole
-        # Who waits long is not the one to look at.
+        # A rank that waits long is not the one to look at.
         marked = longer and name != "wait"
         bar = round(room * min(1.0, max(0.0, usual / whole))) if usual is not None and whole else 0
         lines.append(
@@ -54,7 +54,7 @@ def mean_step(snapshot: Snapshot, chosen: RankView | None, width: int) -> list[L
 
 
 class MeanStep(BlockPane):
-    """The mean step as a block of a screen."""
+    """The mean step, as a block of a screen."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         measured = frame.snapshot is not None and any(rank.phases_ms for rank in frame.snapshot.ranks)

@@ -22,25 +22,26 @@ from ddpmon.tui.preferences import Values
 from ddpmon.tui.workarounds import Abstract
 
 Action = Callable[..., None]
-"""Action of a screen's key; it takes the numbers that are in the key's action."""
+"""Action of a screen's key; its arguments are the numbers in the key's action."""
 Actions = Mapping[str, Action]
-"""Actions by the name in their keys' `screen.do(…)`."""
+"""Actions by their names in the keys' `screen.do(…)`."""
 
 
 class Pane(Widget, metaclass=Abstract):
-    """Shows what `draw` returns. What is sent to a terminal are the rows that differ from the last frame."""
+    """Shows the lines that `draw` returns, and sends to the terminal only the parts of rows that changed."""
 
     ALLOW_SELECT = False
     KEEPS_COLOUR = False
-    """True if the colours stay when the values are stale."""
+    """True if the pane keeps its colours when the values are stale."""
     SHOWS_POINTED = False
-    """True if it shows the values under the mouse."""
+    """True if the pane shows the values under the mouse."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.frame = Frame()
         self.pointed: tuple[int, int] | None = None
-        """Column and line under the mouse; None: it is elsewhere, or the terminal does not report its movements."""
+        """Column and line under the mouse; None if the mouse is elsewhere, or if the terminal does not report its
+        movements."""
         self._palette = DARK
         self._rows: list[Line] = []
         self._base: Style | None = None
@@ -48,28 +49,28 @@ class Pane(Widget, metaclass=Abstract):
 
     @abstractmethod
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        """The lines of this pane, at most `height` of them; longer and shorter ones are cut and filled."""
+        """Return the lines of this pane, at most `height`; lines that are too long or short are cut or filled."""
 
     @property
     def actions(self) -> Actions:
-        """Return what the keys of its screen do to this pane."""
+        """Return the actions of the screen's keys on this pane."""
         return {}
 
     @property
     def wish(self) -> Wish:
-        """Return the parts of a snapshot that this pane requests from the hub to fill its place."""
+        """Return the parts of a snapshot that this pane requests from the hub."""
         return Wish()
 
     @property
     def preferences(self) -> Values:
-        """Return the choices of a person that the next dashboard begins with, by name."""
+        """Return the user's choices by name, for the next dashboard to begin with."""
         return {}
 
     def restore(self, saved: Values) -> None:
-        """Begin with saved choices. Those that mean nothing here are left out."""
+        """Apply the saved choices; ignore choices that do not apply to this pane."""
 
     def show(self, frame: Frame, palette: Palette) -> None:
-        """Take a new frame."""
+        """Show a new frame."""
         self.frame = frame
         if frame.stale and not self.KEEPS_COLOUR:
             palette = palette.muted
@@ -92,9 +93,13 @@ class Pane(Widget, metaclass=Abstract):
             self.refresh(*(Region(first, y, end - first, 1) for y, first, end in rows))
 
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
-        """The columns of a row that are painted again when it changed: from the first to before the second.
+        """Return the columns of a changed row to repaint, from the first to before the second.
 
-        before, after: the row, or nothing where there is none.
+        Args:
+            before: The row before the change in a list; an empty list if there was none.
+            after: The row after the change, likewise.
+            width: Width of the pane.
+
         """
         if not before or not after:
             return 0, width
@@ -102,7 +107,7 @@ class Pane(Widget, metaclass=Abstract):
         if old == new:
             return 0, 0
         if any(sum(len(text) for text, _ in line) != width for line in (old, new)):
-            return 0, width  # a character of two columns
+            return 0, width  # a character that is two columns wide
         first = _alike(old, new)
         last = _alike([(text[::-1], role) for text, role in reversed(old)], [(t[::-1], r) for t, r in reversed(new)])
         return first, width - last
@@ -123,18 +128,19 @@ class Pane(Widget, metaclass=Abstract):
             self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """One row, as Textual's compositor asks for it."""
+        """Return one row, as Textual's compositor expects it."""
         width = self.size.width
         line = fit(self._rows[y] if y < len(self._rows) else [], width)
         return Strip([Segment(text, self._style(role)) for text, role in line], width)
 
     def get_line_filters(self) -> list[LineFilter]:
-        """All but the one that takes the terminal's colours out: a palette has them only where they are to stay."""
+        """Return all filters but the one that replaces terminal colours, because our palettes use these on purpose."""
         return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
 
     def _style(self, role: str) -> Style:
-        """Return the style of a role on this widget's background: the line API does not inherit it, so every segment
-        carries it.
+        """Return the style of a role on this widget's background.
+
+        Textual's line API does not inherit the background, so every segment carries it.
         """
         style = self._styles.get(role)
         if style is None:
@@ -148,13 +154,13 @@ class Pane(Widget, metaclass=Abstract):
         self._styles.clear()
 
     def notify_style_update(self) -> None:
-        """Textual's word that a stylesheet gave this widget, or one around it, another look."""
+        """Forget the cached styles when Textual reports that a stylesheet changed this widget's look."""
         super().notify_style_update()
         self._forget_styles()
 
 
 def _alike(old: Line, new: Line) -> int:
-    """Columns from the left in which two rows are the same."""
+    """Return the number of columns from the left in which two rows are the same."""
     columns = 0
     for (was, old_role), (now, new_role) in zip(old, new, strict=False):
         if was == now and old_role == new_role:
@@ -169,26 +175,26 @@ def _alike(old: Line, new: Line) -> int:
 
 
 class BlockPane(Pane):
-    """A block of a screen: it says how much room it needs, so that it can share the screen with others."""
+    """A block of a screen, which states how much room it needs, so that it can share the screen with others."""
 
     chosen_rank: Callable[[], int | None] = staticmethod(lambda: None)
-    """The rank under the cursor of the screen."""
+    """Returns the rank under the screen's cursor."""
     in_sight: Callable[[], list[int | None]] = staticmethod(list)
-    """The rank on each line of the screen's first block below its title; None: the line is of no rank."""
+    """Returns the rank on each line of the first block below its title; None for a line without a rank."""
     first: Pane | None = None
-    """The first block of its screen; None: it is that itself."""
+    """The first block of the screen; None if this is the first block itself."""
     box: Box | None = None
-    """Its place, known before Textual has laid it out; None: it is not on a screen of blocks."""
+    """The block's place, known before Textual's layout; None if the screen has no blocks."""
     followed = False
-    """It is the first block, and some stand below or beside it."""
+    """True if this is the first block, and others stand below or beside it."""
     beside = False
-    """It stands beside the first block, and not below."""
+    """True if this block stands beside the first one rather than below it."""
 
     @abstractmethod
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """Return the size that it needs on a screen of that size; None: there is nothing to show."""
+        """Return the size that the block needs on a screen of this size; None if it has nothing to show."""
 
     @property
     def room(self) -> tuple[int, int]:
-        """Columns and lines that it has, or is about to have."""
+        """Return the columns and lines that the block has, or will have after the layout."""
         return self.size if self.box is None else (self.box.width, self.box.height)

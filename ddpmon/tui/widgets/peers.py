@@ -1,4 +1,4 @@
-"""Quantities of one rank beside the median and the range of the other ranks'."""
+"""Compares quantities of one rank with the median and the range of the other ranks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Get = Callable[[RankView], float | None]
 
 @dataclass(frozen=True)
 class Beside:
-    """A quantity that is shown beside the other ranks'."""
+    """A quantity that is shown beside that of the other ranks."""
 
     quantity: Quantity
     text: Callable[[float | None], str]
     marked: bool = False
-    """An excess over the others is a slowness."""
+    """True if an excess over the others means that the rank is slow."""
 
 
 def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
@@ -34,7 +34,7 @@ def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
 
 
 def script_phase(name: str, digits: int) -> Beside:
-    """Return what the script named with `ddpmon.phase`: a part of the phases."""
+    """Return the row of a phase that the script named with `ddpmon.phase`, which is part of the other phases."""
     label = cut(f"in {plain(name)}", NAME - 1)
     row = Quantity(name, MS, "Time in a phase that the script named", f"named_ms.{name}", label=label)
     return Beside(row, lambda value: numbers.aligned_ms(value, digits), marked=True)
@@ -50,41 +50,41 @@ OTHERS = _rows(*chosen(*_FIRST), *further(_FIRST))
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of one rank beside those of the ranks that have it."""
+    """A value of one rank, and the values of the other ranks that have one."""
 
     mine: float | None
     others: list[float]
-    """Numbers of the other ranks."""
+    """Values of the other ranks."""
 
     @property
     def median(self) -> float | None:
-        """The median of the others; None: no other has it."""
+        """Return the median of the others; None if no other rank has a value."""
         return statistics.median(self.others) if self.others else None
 
     @property
     def excess(self) -> float | None:
-        """Return how much more the rank has than the median of the others."""
+        """Return how much the rank's value exceeds the median of the others; None if either is missing."""
         return None if self.mine is None or self.median is None else finite(self.mine - self.median)
 
     @property
     def nothing(self) -> bool:
-        """Return whether nobody has it."""
+        """Return whether no rank has a value."""
         return self.mine is None and not self.others
 
 
 def compare(get: Get, rank: RankView, snapshot: Snapshot) -> Compared:
-    """Return a number of a rank beside the others'."""
+    """Return a rank's value with those of the others."""
     others = [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(get(each))) is not None]
     return Compared(get(rank), others)
 
 
 def least_excess(rank: RankView, snapshot: Snapshot) -> float:
-    """Milliseconds from which on an excess of the rank is worth a mark."""
+    """Return the excess in milliseconds from which a rank is marked."""
     return NOTABLE * (compare(lambda each: each.own_ms, rank, snapshot).median or 0.0)
 
 
 def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list[Line]:
-    """A line per quantity: this rank, the median of the others, their range. What nobody measured is left out."""
+    """Return a line per measured quantity: this rank, the median of the others, and their range."""
     least = least_excess(rank, snapshot)
     lines: list[Line] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Shows the phases of a rank's steps, in numbers and through time: a row per phase, its peers' median below it."""
+"""Shows the phases of a rank's steps in numbers and over time, with a row per phase, and its peers' median below."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ddpmon.tui.widgets.peers import NAME, NUMBER, Compared, compare, least_exce
 
 _OVER = 9
 LABEL = NAME + 2 * NUMBER + _OVER + 2
-"""Columns of the name and the numbers."""
+"""Width of the name and the numbers in columns."""
 _LEAST_ROOM = 12
-"""Columns of a strip, at least."""
+"""Minimum width of a strip in columns."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,16 @@ _ROWS = (
 
 
 def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool]:
-    """Draw the history of this rank and of its peers, the newest on the right; tell whether it ever was over its peers.
+    """Draw the history of a rank and of its peers, with the newest on the right.
 
-    over: from so many milliseconds more than the peers on, a column is marked; None: it never is.
+    Args:
+        row: The history.
+        over: Excess over the peers in milliseconds from which a column is marked; None marks no column.
+        width: Columns.
+
+    Returns:
+        The rank's strip, its peers' strip, and whether any column is marked.
+
     """
     unit = (row.high - row.low) / (MOST - LEAST)
     values = row.cells[-width:]
@@ -63,7 +70,10 @@ def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool
 def phase_history(
     rank: RankView, snapshot: Snapshot, view: CoursesView | None, width: int, missing: str
 ) -> list[Line]:  # fmt: skip
-    """The rows of all phases and the loss; empty where nothing was measured. missing: said where no history is."""
+    """Return the rows of all phases and of the loss; `missing` replaces a missing history.
+
+    There are no rows if nothing was measured.
+    """
     table = _Table(
         least_excess(rank, snapshot), decimals(snapshot.ranks), max(0, width - LABEL), len(snapshot.ranks) < 2
     )
@@ -79,7 +89,7 @@ def phase_history(
 
 
 def _header(view: CoursesView | None, missing: str, room: int) -> Line:
-    """Return what the numbers are, and the steps of the columns below."""
+    """Return the heads of the numbers, and the steps of the columns below."""
     each, steps = "", f"{missing:>{room}}"
     if view is not None and view.courses and room >= _LEAST_ROOM:
         each = f" {view.per_column} steps/column" if view.per_column > 1 else ""
@@ -90,19 +100,19 @@ def _header(view: CoursesView | None, missing: str, room: int) -> Line:
 
 @dataclass(frozen=True)
 class _Table:
-    """All that the rows have in common."""
+    """The settings that all rows share."""
 
     least_ms: float
-    """Excess that is worth a mark."""
+    """Excess in milliseconds from which a row is marked."""
     digits: int
-    """Decimals of milliseconds."""
+    """Number of decimals of milliseconds."""
     room: int
-    """Columns of a strip."""
+    """Width of a strip in columns."""
     alone: bool
-    """There is no other rank."""
+    """True if there is no other rank."""
 
     def lines(self, row: _Row, compared: Compared, past: Course | None) -> list[Line]:
-        """The numbers of a row, its strip, and its peers' strip below where they differ."""
+        """Return a row's numbers and strip, and its peers' strip below if the two differ."""
         name, unit, excess = row.quantity.name, row.quantity.unit, compared.excess
         text: Callable[[float | None], str] = self._ms if unit == MS else written(unit)
         slows = name == "own" or name in OWN_PHASES

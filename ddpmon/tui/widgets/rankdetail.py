@@ -1,4 +1,4 @@
-"""Shows the details of the rank under the cursor: its phases beside its peers', its device, its last lines."""
+"""Shows details of the rank under the cursor: its phases beside its peers', its device, and its last output."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddpmon.tui.widgets.pane import BlockPane
 from ddpmon.tui.widgets.worldmap import rank_in
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
-"""With which own time and its phases stand there."""
+"""Size in columns and lines that own time and its phases need."""
 WHOLE = 30
-"""Lines with which all that is measured stands there; on a tall screen more are of more use to others."""
+"""Number of lines that show all measurements. On a tall screen, other blocks make better use of further lines."""
 
 
 class RankDetail(BlockPane):
-    """One rank, as far as there is room; all of it is on the screen that inspects it."""
+    """Details of one rank, as many as fit; the screen Inspect shows all of them."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -1,4 +1,4 @@
-"""Shows a rank's training thread: its Python stack, how old it is, and why there is none."""
+"""Shows the Python stack of a rank's training thread and its age, or why there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOW_S = 1.5
 
 
 def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
-    """The latest stack of a rank: of the inspected one as the hub answered, of others as a standstill recorded it."""
+    """Return the latest stack of a rank: the hub's answer for the inspected rank, the one from a stall for others."""
     view = snapshot.inspect
     if view is not None and view.rank == rank.rank:
         return view.where
@@ -19,9 +19,9 @@ def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
 
 
 def age(snapshot: Snapshot, view: StackView) -> str:
-    """Return how old a stack is, in words, and how many steps: "5 s ago, 1,280 steps before this one"."""
+    """Return the age of a stack in words and in steps: "5 s ago, 1,280 steps before this one"."""
     words = []
-    if view.at is not None:  # else its host's clock is another
+    if view.at is not None:  # absent if the clock of the rank's host differs
         seconds = snapshot.at - view.at
         words.append("just now" if seconds < _NOW_S else f"{numbers.duration(seconds)} ago")
     if view.steps_since:
@@ -30,12 +30,18 @@ def age(snapshot: Snapshot, view: StackView) -> str:
 
 
 def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, answers: bool) -> list[Line]:
-    """The stack with its age, or in a line why there is none.
+    """Return the stack with its age, or a line that says why there is none.
 
-    asked: say so while it is on its way. answers: somebody is there to answer, as nobody is in a recording.
+    Args:
+        snapshot: The snapshot.
+        rank: The rank.
+        width: Columns.
+        asked: True if the user asked for the stack, so that the lines say when it is on its way.
+        answers: True if the rank can answer now, which is impossible in a recording.
+
     """
     view = latest_stack(snapshot, rank)
-    is_past = view.steps_since > 0 and (bool(view.why) or not asked)  # it says nothing of where the rank is
+    is_past = view.steps_since > 0 and (bool(view.why) or not asked)  # an old stack does not say where the rank is now
     stack = None if is_past else view.stack
     waits = answers and (view.asked or (asked and not view.why and stack is None))
     if stack is None and not waits and not asked:

@@ -1,4 +1,4 @@
-"""The rank table: one line per rank, what is wrong first, with a cursor that stays on its rank."""
+"""The rank table, with one line per rank, problems first, and a cursor that stays on its rank."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
 from ddpmon.tui.widgets.worldmap import arriving
 
 _SPLIT_LEAST = 24
-"""Columns below which a split bar says nothing."""
+"""Minimum width of a split bar in columns."""
 _SPLIT_ROOM = 42
-"""Columns kept for it on a wide screen, before the last columns are shown."""
+"""Width in columns that a wide screen reserves for the split bar, before the last columns are shown."""
 BY_RANK = Sort("by rank", "rank")
 SORTS = (
     Sort("slowest first", "own", trouble_first=True),
@@ -37,11 +37,11 @@ SORTS = (
 
 @dataclass(frozen=True)
 class Tail:
-    """A bar or a strip of each rank behind the columns of a table."""
+    """A bar or a strip of each rank, to the right of a table's columns."""
 
     head: Line
     of: Callable[[RankView, str], Line]
-    """Takes the rank and the role of its mark; "": it has none."""
+    """Returns the bar, given the rank and the role of its mark ("" without a mark)."""
 
 
 Layout: TypeAlias = tuple[Sequence[RankColumn], Tail | None]
@@ -49,13 +49,13 @@ Layout: TypeAlias = tuple[Sequence[RankColumn], Tail | None]
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a table; None: it is of no rank."""
+    """A line of a table; `rank` is None for a line without a rank."""
 
     rank: RankView | None
 
 
 def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankView]:
-    """Return the ranks in the order of `sort`; while they arrive, the least far first instead of the slowest."""
+    """Return the ranks in the order of `sort`; before the first step, the least advanced come before the others."""
     if not (sort.trouble_first and arriving(snapshot)):
         return columns.ordered(ranks, sort)
     late = rank_marks.accused(snapshot)
@@ -68,7 +68,7 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
 
 
 def world_layout(snapshot: Snapshot, width: int) -> Layout:
-    """The columns of the ranks that fit, and a step's split into phases behind them."""
+    """Return the columns that fit, and behind them a bar of each step's phases."""
     if arriving(snapshot):
         return columns.fit_columns(columns.ARRIVING, snapshot.ranks, width - 2), None
     split_room = _SPLIT_ROOM if width >= WIDE - 1 else 0
@@ -87,7 +87,7 @@ def world_layout(snapshot: Snapshot, width: int) -> Layout:
 def table_lines(
     snapshot: Snapshot, ranks: Sequence[RankView], layout: Layout, width: int, chosen: int | None
 ) -> list[Line]:
-    """The header and a line for each of `ranks`; `chosen` is the rank under the cursor."""
+    """Return the header, and a line for each of `ranks`; `chosen` is the rank under the cursor."""
     shown, tail = layout
     digits, named = columns.decimals(snapshot.ranks), rank_marks.accused(snapshot)
     header = joined([(" ", "text"), *((column.place(column.head), column.head_role) for column in shown)])
@@ -115,7 +115,8 @@ class RankTable(BlockPane):
         """Index into `orders`."""
         self._top = 0
         self._kept: tuple[Snapshot, tuple[object, ...], Sequence[Entry]] | None = None
-        """Last list, as several blocks of a screen ask for it in each frame: its snapshot, and its parameters."""
+        """Snapshot, parameters and result of the last `entries`, which several blocks of a screen need in each frame.
+        """
 
     @property
     def actions(self) -> Actions:
@@ -141,11 +142,11 @@ class RankTable(BlockPane):
     # --- what is listed ---
 
     def parameters(self) -> tuple[object, ...]:
-        """Return all that the list depends on beside the snapshot."""
+        """Return everything that the list depends on besides the snapshot."""
         return self.sort, self.frame.filter
 
     def entries(self, snapshot: Snapshot) -> Sequence[Entry]:
-        """The lines of the list, in their order."""
+        """Return the lines of the list, in their order."""
         parameters = self.parameters()
         if self._kept is None or self._kept[0] is not snapshot or self._kept[1] != parameters:
             self._kept = snapshot, parameters, self.new_entries(snapshot)
@@ -156,25 +157,25 @@ class RankTable(BlockPane):
         return [Entry(rank) for rank in ordered(snapshot, self.filtered(snapshot), self.sort)]
 
     def filtered(self, snapshot: Snapshot) -> list[RankView]:
-        """All ranks that the filter lets through."""
+        """Return all ranks that pass the filter."""
         return replace(self.frame, snapshot=snapshot).listed
 
     def _ranks(self) -> list[int]:
-        """The ranks that the cursor can be on."""
+        """Return the ranks that the cursor can be on."""
         entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
         return [entry.rank.rank for entry in entries if entry.rank is not None]
 
     def _lines_above(self) -> int:
-        """Lines over the list."""
+        """Return the number of lines above the list."""
         width, height = self.room
         return 2 if self.frame.snapshot is None else 2 + len(self.remarks(self.frame.snapshot, width, height))
 
     def _room_lines(self) -> int:
-        """Lines of the list that there is room for."""
+        """Return the number of lines of the list that fit."""
         return max(1, self.room[1] - self._lines_above())
 
     def lines_in_sight(self) -> list[int | None]:
-        """The rank on each of its lines below the title; None: the line is of no rank."""
+        """Return the rank on each line below the title; None for a line without a rank."""
         entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
         shown = entries[self._top : self._top + self._room_lines()]
         ranks = [None if entry.rank is None else entry.rank.rank for entry in shown]
@@ -183,13 +184,13 @@ class RankTable(BlockPane):
     # --- drawing ---
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
-        """The title, with the filter in it, and the step since which means are taken where a change cut them short."""
+        """Return the title with the filter, and with the first step of the means if a change limits them."""
         since = _since_change(snapshot) + _earlier(snapshot)
         text = text.rstrip() + since if since else text
         return heading(text, replace(self.frame, snapshot=snapshot), width, legend)
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
-        """The title."""
+        """Return the title."""
         return self.title(f"ranks, {self.order_text(snapshot)}", snapshot, width)
 
     def order_text(self, snapshot: Snapshot | None) -> str:
@@ -198,15 +199,15 @@ class RankTable(BlockPane):
         return "the last to connect first" if early else self.sort.name
 
     def remarks(self, snapshot: Snapshot, width: int, height: int) -> list[Line]:
-        """Lines between the title and the header."""
+        """Return the lines between the title and the header."""
         return []
 
     def table_layout(self, snapshot: Snapshot, width: int) -> Layout:
-        """The columns that fit, and what stands behind them."""
+        """Return the columns that fit, and the bar behind them."""
         return world_layout(snapshot, width)
 
     def rows(self, snapshot: Snapshot, entries: Sequence[Entry], width: int) -> list[Line]:
-        """The header and a line for each of `entries`."""
+        """Return the header, and a line for each of `entries`."""
         ranks = [entry.rank for entry in entries if entry.rank is not None]
         return table_lines(snapshot, ranks, self.table_layout(snapshot, width), width, self.chosen)
 
@@ -239,7 +240,7 @@ class RankTable(BlockPane):
     # --- keys and the mouse ---
 
     def cycle_sort(self) -> None:
-        """The next order that some rank has a value for."""
+        """Sort by the next order for which some rank has a value."""
         for step in range(1, len(self.orders) + 1):
             place = (self.order + step) % len(self.orders)
             value = columns.COLUMNS[self.orders[place].column].value
@@ -250,11 +251,11 @@ class RankTable(BlockPane):
         self.redraw()
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by so many lines, or to a line (negative: from the end)."""
+        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
         ranks = self._ranks()
         if not ranks:
             return
-        if self.chosen not in ranks:  # the first key shows the cursor, and moves it by a page
+        if self.chosen not in ranks:  # the first key only shows the cursor, unless it moves by a page
             place, by = self._top, None if by is None or abs(by) == 1 else by
         else:
             place = ranks.index(self.chosen)
@@ -262,7 +263,7 @@ class RankTable(BlockPane):
         self.scroll_to_cursor()
 
     def scroll_to_cursor(self) -> None:
-        """Bring the cursor into sight, and the line above it if that is of no rank."""
+        """Scroll to the cursor, and to the line above it if that line has no rank."""
         entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
         place = next((i for i, each in enumerate(entries) if each.rank and each.rank.rank == self.chosen), 0)
         first = place - 1 if place and entries[place - 1].rank is None else place
@@ -276,11 +277,11 @@ class RankTable(BlockPane):
             self.scroll_to_cursor()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by a screenful."""
+        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.room[1] - 3))
 
     def chosen_rank(self) -> int | None:
-        """The rank under the cursor, else the first of the list."""
+        """Return the rank under the cursor, else the first of the list."""
         ranks = self._ranks()
         return self.chosen if self.chosen in ranks else next(iter(ranks), None)
 
@@ -298,7 +299,7 @@ class RankTable(BlockPane):
         self.scroll_lines(-WHEEL_LINES)
 
     async def on_click(self, event: events.Click) -> None:
-        """Choose the rank that was clicked, and inspect it at the second click; sort by the head that was clicked."""
+        """Choose the clicked rank; a second click inspects it. A click on a head sorts by its column."""
         lines = self.lines_in_sight()
         if 1 <= event.y <= len(lines) and (rank := lines[event.y - 1]) is not None:
             self.chosen = rank
@@ -309,7 +310,7 @@ class RankTable(BlockPane):
             self.sort_by(name)
 
     def column_at(self, x: int) -> str | None:
-        """Return the name of the column whose head stands there; None: there is none."""
+        """Return the name of the column whose head is at `x`; None if there is none."""
         snapshot, end = self.frame.snapshot, 1
         for column in () if snapshot is None else self.table_layout(snapshot, self.size.width - 1)[0]:
             end += column.width
@@ -319,7 +320,7 @@ class RankTable(BlockPane):
         return None
 
     def sort_by(self, name: str) -> None:
-        """Sort by a column, where an order goes by it; once more: by the next order that does."""
+        """Sort by a column, with the first order that uses it; if called again, with the next such order."""
         places = [place for place, sort in enumerate(self.orders) if sort.column == name]
         if places:
             after = [place for place in places if place > self.order] if self.order in places else places
@@ -328,7 +329,7 @@ class RankTable(BlockPane):
 
 
 def _earlier(snapshot: Snapshot | None) -> str:
-    """Name the ranks whose means are of earlier steps: those that ran out of inputs, or ended, before the others."""
+    """Name the ranks whose means cover earlier steps, because they ended or ran out of inputs before the others."""
     stopped = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
     windows = {rank.window for rank in stopped}
     if not stopped or snapshot is None:
@@ -341,7 +342,7 @@ def _earlier(snapshot: Snapshot | None) -> str:
 
 
 def _since_change(snapshot: Snapshot | None) -> str:
-    """Name the step since which the means are taken, where a finding's beginning or end decides it."""
+    """Name the first step of the means, if the beginning or end of a finding determines it."""
     if snapshot is None or snapshot.window is None:
         return ""
     first = snapshot.window[0]

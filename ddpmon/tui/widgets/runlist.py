@@ -1,4 +1,4 @@
-"""Every run of this user, the latest first, and more about the one under the cursor."""
+"""The list of this user's runs, the latest first, with details of the run under the cursor."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ddpmon.tui.widgets.scrolling import moved, top_with
 
 _READ_AGAIN_S = 2.0
 _WITH_TOOK, _WITH_ID = 100, 140
-"""Columns from which it is shown how long a run took, and its id and command."""
+"""Widths in columns from which a run's duration is shown, and its id and command."""
 _ABOUT_LINES, _WITH_ABOUT = 4, 13
-"""Lines about the run under the cursor, and the height from which they are shown."""
+"""Number of lines about the run under the cursor, and the height in lines from which they are shown."""
 _NO_END = {"lost", "unknown"}
-"""States in which the length of a run is not known."""
+"""States in which the duration of a run is not known."""
 
 
 def _badge(listed: Listed) -> Badge:
@@ -44,7 +44,7 @@ def _name_width(width: int) -> int:
 
 
 def header(width: int) -> str:
-    """The names of the columns."""
+    """Return the names of the columns."""
     line = f"   {'state':<9}  {'name':<{_name_width(width)}} ranks     age"
     if width >= _WITH_TOOK:
         line += "    took"
@@ -55,7 +55,7 @@ def header(width: int) -> str:
 
 
 def _verdict_end(width: int) -> int:
-    """The column after the verdict's last."""
+    """Return the column after the verdict's last one."""
     return width if width < _WITH_ID else width - max(54, width * 2 // 5)
 
 
@@ -64,7 +64,7 @@ WATCHED = "◉"
 
 
 def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, mark: str) -> Line:
-    """One run: its mark, state, name, ranks, age, what is to be said of it; with room, how long, id and command."""
+    """Return the line of one run: mark, state, name, ranks, age, verdict, and if it fits duration, id and command."""
     run, badge = listed.run, _badge(listed)
     line: Line = [
         (mark, ("key" if mark == "A" else "info")),
@@ -85,7 +85,7 @@ def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, 
 
 
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
-    """Return what there is to say about one run, in `_ABOUT_LINES` lines."""
+    """Return details of one run, in `_ABOUT_LINES` lines."""
     run, badge = listed.run, _badge(listed)
     facts = [f"{run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else "unknown ranks"]
     if run.nnodes > 1:
@@ -109,10 +109,10 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
 
 
 class RunList(Pane):
-    """The runs with a cursor, which stays on its run."""
+    """The list of runs with a cursor, which stays on its run."""
 
     def __init__(self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], ListedVerdict]) -> None:
-        """read: all runs there are now. verdict: what the report of a run that has ended says."""
+        """Make the list; `read` returns all current runs, and `verdict` returns what a run's report says."""
         super().__init__()
         self._read = read
         self._read_at: float | None = None
@@ -120,7 +120,7 @@ class RunList(Pane):
         self.chosen: str | None = None
         """Id of the run under the cursor."""
         self.marked: str | None = None
-        """Id of the run that another is to be compared with."""
+        """Id of the run with which another one will be compared."""
         self._verdict = verdict
         self._top = 0
 
@@ -132,20 +132,20 @@ class RunList(Pane):
         super().show(frame, palette)
 
     def read_again(self) -> None:
-        """Read the runs at the next frame: something in them was changed from here."""
+        """Read the runs again at the next frame, because this dashboard changed one of them."""
         self._read_at = None
 
     def chosen_run(self) -> Listed | None:
-        """The run under the cursor; the latest before it was moved."""
+        """Return the run under the cursor; before the cursor was moved, the latest run."""
         runs = (each for each in self.listed if each.pid is None)
         return self.of(self.chosen) or next(runs, None) or next(iter(self.listed), None)
 
     def of(self, run_id: str | None) -> Listed | None:
-        """The listed run of an id."""
+        """Return the listed run with this id."""
         return next((each for each in self.listed if each.run.id == run_id), None)
 
     def room(self, height: int) -> int:
-        """Return how many runs are shown in so many lines."""
+        """Return how many runs fit into `height` lines."""
         return max(1, height - 2 - (_ABOUT_LINES if height >= _WITH_ABOUT else 0))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
@@ -186,7 +186,7 @@ class RunList(Pane):
         return lines
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by so many lines, or to a line (negative: from the end)."""
+        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
         chosen = self.chosen_run()
         if chosen is None:
             return
@@ -196,11 +196,11 @@ class RunList(Pane):
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by a screenful."""
+        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.room(self.size.height) - 1))
 
     async def on_click(self, event: events.Click) -> None:
-        """Choose the run that was clicked, and watch it at the second click."""
+        """Choose the clicked run; a second click watches it."""
         place = self._top + event.y - 2
         if 2 <= event.y < 2 + self.room(self.size.height) and place < len(self.listed):
             self.chosen = self.listed[place].run.id

@@ -1,4 +1,4 @@
-"""Scrolling: a pane whose text is longer than the screen, and the arithmetic of a cursor in a list."""
+"""Scrolls a pane whose text is longer than the screen, and computes a cursor's place in a list."""
 
 from __future__ import annotations
 
@@ -8,31 +8,39 @@ from ddpmon.tui.lines import Line
 from ddpmon.tui.widgets.pane import Pane
 
 WHEEL_LINES = 3
-"""Lines that a turn of the wheel scrolls."""
+"""Number of lines that one turn of the mouse wheel scrolls."""
 _END = 1 << 20
-"""A line that no text has."""
+"""A line number beyond the end of every text."""
 
 
 def moved(place: int, count: int, by: int | None, to: int | None) -> int:
-    """Return a cursor's place in a list of so many lines after a key that moves it by some, or to one."""
+    """Return a cursor's new place in a list.
+
+    Args:
+        place: The old place.
+        count: Length of the list.
+        by: Number of lines to move; ignored if `to` is given.
+        to: The line to move to (negative: from the end); None moves by `by`.
+
+    """
     place = place + (by or 0) if to is None else to % max(1, count)
     return max(0, min(place, count - 1))
 
 
 def top_with(place: int, top: int, room: int) -> int:
-    """Return the first line in sight that has a cursor's place in sight, as near as can be to what it was."""
+    """Return the first visible line after scrolling no further than necessary to make `place` visible."""
     return max(place - room + 1, min(top, place))
 
 
 class ScrollingPane(Pane):
-    """Lines, scrolled to one of them."""
+    """A pane of lines, scrolled to one of them."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._top = 0
 
     def scrolled(self, lines: list[Line], room: int) -> list[Line]:
-        """The lines that are in sight where there is room for so many; what is below them is counted."""
+        """Return the visible lines, of which the last says how many more there are below."""
         shown = self.in_sight_lines(lines, room)
         below = len(lines) - self._top - len(shown)
         if below > 0 and shown:
@@ -40,25 +48,25 @@ class ScrollingPane(Pane):
         return shown
 
     def in_sight_lines(self, lines: list[Line], room: int) -> list[Line]:
-        """The lines that are in sight where there is room for so many."""
+        """Return the `room` lines that are visible."""
         self._top = max(0, min(self._top, len(lines) - room))
         return lines[self._top : self._top + room]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Scroll by so many lines, or to the first (0) or last (-1)."""
+        """Scroll by a number of lines, or to the first (0) or last (-1)."""
         self._top = max(0, self._top + (by or 0)) if to is None else 0 if to >= 0 else _END
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Scroll by a screenful."""
+        """Scroll by one screenful."""
         self.move(direction * max(1, self.size.height - 2))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Further down."""
+        """Scroll down."""
         event.stop()
         self.move(WHEEL_LINES)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Further up."""
+        """Scroll up."""
         event.stop()
         self.move(-WHEEL_LINES)

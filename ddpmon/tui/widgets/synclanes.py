@@ -1,4 +1,4 @@
-"""Shows all-reduce through time: wait, transfer and the efficiencies that follow, and each rank's wait in a lane."""
+"""Shows all-reduce over time: wait, transfer and the resulting efficiencies, and a lane for each rank's wait."""
 
 from __future__ import annotations
 
@@ -18,40 +18,49 @@ from ddpmon.tui.widgets.lanes import Lane, LaneGrid, share, split_height
 from ddpmon.tui.widgets.pane import BlockPane
 
 _TIMES = {"wait": "wait", "transfer": "comm"}
-"""Names of courses, and their roles."""
+"""Names of the times, with their roles."""
 _EFFICIENCIES = ("parallel", "load balance", "communication")
 _LABEL = 22
-"""Columns of a name and its newest value."""
+"""Width in columns of a name and its newest value."""
 _SIDE_BY_SIDE = 110
 _TALLEST = 12
 _METRIC = "wait"
 _FLOOR = 0.05
-"""Share of a step: the least that the scale of waits spans, so that noise of short ones looks like nothing."""
+"""Minimum share of a step that the scale of waits spans, so that the noise of short waits stays small."""
 
 
 def sides(width: int) -> int:
-    """Return how many lanes stand beside each other."""
+    """Return how many lanes stand side by side."""
     return 2 if width >= _SIDE_BY_SIDE else 1
 
 
 def lanes_of_steps(width: int, lines: int, rows: int) -> LaneGrid:
-    """The lanes that fill a block of such a size."""
+    """Return the grid of lanes that fills a block of this size."""
     return LaneGrid(width // sides(width), _LABEL, *split_height(lines, rows, _TALLEST))
 
 
 def courses_wish(snapshot: Snapshot | None, width: int) -> SeriesRequest:
-    """Steps of a column and columns of what stands in a block so wide."""
+    """Return the request for the courses in a block of `width` columns."""
     columns = min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments)
     return SeriesRequest(columns=columns, per_column=steps_per_column(snapshot))
 
 
 def lines_each(lines: int, rows: int) -> int:
-    """Return the lines, of so many, for each row of lanes."""
+    """Return how many of `lines` each row of lanes gets."""
     return sum(split_height(lines, rows, _TALLEST))
 
 
 def named_lane(name: str, course: Course | None, text: Callable[[float], str], role: str, label: str) -> Lane:
-    """Return a lane with its name and its newest value on the left. label: the role of these."""
+    """Return a lane with its name and its newest value on the left.
+
+    Args:
+        name: The name.
+        course: The values; None if nothing is known.
+        text: Formats the newest value.
+        role: Colour of the lane.
+        label: Role of name and value.
+
+    """
     cells = b"" if course is None else course.cells.rstrip(bytes([NOTHING]))
     newest = numbers.NONE
     if course is not None and cells:
@@ -61,11 +70,11 @@ def named_lane(name: str, course: Course | None, text: Callable[[float], str], r
 
 
 class SyncLanes(BlockPane):
-    """Times beside efficiencies, or above them, as a block of a screen."""
+    """Lanes of times beside those of efficiencies, or above them, as a block of a screen."""
 
     @staticmethod
     def rows(width: int) -> int:
-        """Lanes below one another."""
+        """Return the number of lanes below one another."""
         return len(_EFFICIENCIES) if sides(width) > 1 else len(_TIMES) + len(_EFFICIENCIES)
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
@@ -94,18 +103,21 @@ class SyncLanes(BlockPane):
         rows = self.rows(width)
         lines = rows * lines_each(height - 1, rows)
         columns = [times, shares] if sides(width) > 1 else [[*times, *shares]]
-        # fewer lanes are higher, so that both sides end at the same line
+        # fewer lanes are higher, so that both sides end on the same line
         each = width // len(columns)
         drawn = [LaneGrid(each, _LABEL, *split_height(lines, len(side), lines)).lines([side]) for side in columns]
         return [heading, *([p for part in row for p in fit(part, each)] for row in zip_longest(*drawn, fillvalue=[]))]
 
 
 class WaitLanes(BlockPane):
-    """Who waits for whom, since when: a lane a rank on one scale, in the order of ranks, as waits change places."""
+    """Lanes that show which ranks wait for others, and since when: one per rank, on one scale, in the order of ranks.
+
+    They are not in the order of waits, because that changes all the time.
+    """
 
     @staticmethod
     def rows(ranks: int, width: int) -> int:
-        """Lanes below one another."""
+        """Return the number of lanes below one another."""
         return -(-ranks // sides(width))
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
@@ -145,7 +157,7 @@ class WaitLanes(BlockPane):
 
 
 def wait_courses(view: HeatView) -> tuple[float, list[Course]]:
-    """Return the end of the scale, a share of the step, and the wait of each rank on that scale."""
+    """Return the end of the scale, as a share of the step, and each rank's wait on that scale."""
     most = max(view.cells.translate(None, bytes([NOTHING, NOT_FINITE])), default=MOST)
     high, scaled = _scaled(most, view.low, view.high)
     cells = view.cells.translate(scaled)
@@ -158,7 +170,7 @@ def wait_courses(view: HeatView) -> tuple[float, list[Course]]:
 
 @lru_cache(maxsize=16)
 def _scaled(most: int, low: float, high: float) -> tuple[float, bytes]:
-    """The highest value that is shown, and each cell on a scale that ends there. most: the highest cell."""
+    """Return the end of the scale, and a table that maps each cell to it; `most` is the highest cell."""
     values = [low + share(cell) * (high - low) for cell in range(NOT_FINITE)]
     top = max(values[most], _FLOOR)
     on_scale = [LEAST + round(min(1.0, max(0.0, value / top)) * (MOST - LEAST)) for value in values]

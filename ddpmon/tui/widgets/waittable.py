@@ -1,4 +1,4 @@
-"""Each rank's wait and transfer as two-tone bars on one scale: whoever waits least is who the others wait for."""
+"""Each rank's wait and transfer as two-tone bars on one scale. The others wait for the rank that waits least."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ddpmon.tui.widgets.ranktable import BY_RANK, Layout, RankTable, Tail
 from ddpmon.tui.widgets.worldmap import arriving
 
 _SHOWN = {"rank": 0, "host": 4, "wait": 2, "transfer": 3, "late": 16, "critical": 15}
-"""Columns, and which go first where it is narrow, as in `columns.MEASURED`."""
+"""The columns. In a narrow table the column with the highest number is dropped first, as in `columns.MEASURED`."""
 _BAR_LEAST = 12
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm")]
 
 
 def _blocked(rank: RankView) -> tuple[float, float] | None:
-    """Return its wait, and wait and transfer together, in ms."""
+    """Return a rank's wait, and its wait plus transfer, in ms; None if either is missing."""
     wait, transfer = finite(rank.phase_ms("wait")), finite(rank.phase_ms("transfer"))
     return None if wait is None or transfer is None else (wait, wait + transfer)
 
 
 def blocked_bar(rank: RankView, longest_ms: float, width: int) -> Line:
-    """Wait, then transfer; `longest_ms` fills `width`."""
+    """Draw a bar of wait, then transfer; `longest_ms` fills `width`."""
     wait, both = _blocked(rank) or (-1.0, -1.0)
     if not longest_ms > 0 or not 0 <= wait <= both <= longest_ms:
         return []
@@ -35,7 +35,7 @@ def blocked_bar(rank: RankView, longest_ms: float, width: int) -> Line:
 
 
 class WaitTable(RankTable):
-    """The bars, with the cursor of the rank table."""
+    """The table of waits, with the cursor of the rank table."""
 
     orders: ClassVar[tuple[Sort, ...]] = (
         Sort("shortest wait first", "wait"),
@@ -45,7 +45,7 @@ class WaitTable(RankTable):
     )
 
     tells_steps = False
-    """True if the title says which steps these are: others than those that something beside it is of."""
+    """True if the title names the steps, because a neighbouring pane covers others."""
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         if snapshot is not None and arriving(snapshot):

@@ -1,4 +1,4 @@
-"""The charts of World: the chosen quantity, and own time, over the whole run; with the values under the mouse."""
+"""The charts of World: the chosen quantity and own time, over the whole run, with the values under the mouse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ddpmon.tui.widgets.pane import Pane
 
 
 def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> str:
-    """Return when a column of `chart` is, and its values; "": it is no column of the curves, or they have none."""
+    """Return the time and values of a column of `chart`; "" if it is left of the curves, or the series is empty."""
     if x < LABEL or not series.seconds:
         return ""
     span = series.seconds[0], series.seconds[-1]
@@ -39,7 +39,7 @@ def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> 
 
 
 class KeptChart:
-    """The last chart of a whole run: drawing takes milliseconds, and most frames have the series of the one before."""
+    """Caches the last chart of a whole run, because drawing takes milliseconds and most frames have the same series."""
 
     def __init__(self) -> None:
         self._series: Series | SeriesView | None = None
@@ -50,7 +50,10 @@ class KeptChart:
         self, series: Series | SeriesView, name: str, style: Style, room: tuple[int, int], empty: str,
         pointed: tuple[int, int] | None,
     ) -> list[Line]:  # fmt: skip
-        """The lines of `chart`, kept until its arguments change. pointed: the values there take the title's place."""
+        """Return the lines of `chart`, cached until the arguments change.
+
+        If `pointed` is a column and line of the chart, its values replace the title.
+        """
         width, height = room
         asked = (name, style, width, height, empty)
         if series is not self._series or asked != self._asked:
@@ -61,7 +64,7 @@ class KeptChart:
 
 
 class ChosenChart(ChoosingChart):
-    """The chosen quantity over the whole run: median, worst end and the band between lowest and highest."""
+    """The chosen quantity over the whole run: median, worse end, and the band between lowest and highest."""
 
     def __init__(self, choice: ChartChoice, *, id: str) -> None:
         super().__init__(choice, id=id)
@@ -102,7 +105,7 @@ class ChosenChart(ChoosingChart):
 
 
 class OwnChart(Pane):
-    """Own time of the slowest rank against the median: their distance is what waiting costs."""
+    """Own time of the slowest rank and the median. The distance between them is the time lost by waiting."""
 
     SHOWS_POINTED = True
 

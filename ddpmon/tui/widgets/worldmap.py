@@ -1,4 +1,4 @@
-"""Every rank as one glyph, grouped by host: where in the world something is wrong."""
+"""Shows every rank as one glyph, grouped by host, and so where in the world there are problems."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from ddpmon.tui.lines import Line, joined, padded, plain, size, title
 from ddpmon.tui.widgets.pane import Pane
 
 Grading: TypeAlias = Callable[[RankView], tuple[int, str, str]]
-"""(order, glyph, role) of a rank; where several share a glyph, the highest order is shown."""
+"""Returns (order, glyph, role) of a rank. If ranks share a glyph, the one with the highest order is shown."""
 _GAP = 4
 _NOWHERE = "no host yet"
 
 
 def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
-    """One of them by its number; None: the world has none of that number."""
+    """Return the rank with this number; None if there is none."""
     ranks = snapshot.ranks if snapshot else []
     return ranks[number] if number is not None and 0 <= number < len(ranks) else None
 
 
 def arriving(snapshot: Snapshot) -> bool:
-    """Return whether no rank has a measured step yet: what there is to see is how far each has come."""
+    """Return whether no rank has a measured step yet, so that screens show the stage of each rank instead."""
     return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
 
 
 def short_host(host: str) -> str:
-    """A host's first label, which is how people call it."""
+    """Return the first label of a host's name, by which people call the host."""
     return plain(host).partition(".")[0]
 
 
 _FAR = ("○", "◔", "◑", "◕", "●", "●")
-"""Glyph of each stage of a rank, in the order of STAGES."""
+"""Glyph of each stage of a rank, in the order of `STAGES`."""
 _FAR_LEGEND: Line = [("? not connected ○ importing ◔ imported ◑ group ◕ model ● training", "muted")]
 
 
 def how_far(rank: RankView) -> tuple[int, str, str]:
-    """(order, glyph, role) of a rank on its way to the first step: the higher the order, the less far it is."""
+    """Return (order, glyph, role) of a rank before its first step; the least advanced rank has the highest order."""
     order, glyph, role = rank_marks.grade(rank)
     if order >= 8 or rank.stage not in STAGES:
         return order + len(STAGES), glyph, role
@@ -57,7 +57,7 @@ def _glyphs(ranks: list[RankView], fold: int, grade_of: Grading) -> Line:
 
 
 def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) -> list[Line] | None:
-    """A group per host, with its name; None when a group is wider than the screen, or they take too many lines."""
+    """Return the ranks in a group per host; None if a group is wider than the screen or the lines are too many."""
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
         groups.setdefault(short_host(rank.host) or _NOWHERE, []).append(rank)
@@ -81,7 +81,10 @@ def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) ->
 
 
 def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
-    """(lines without the title, ranks per glyph). Folds ranks into glyphs, the worst shown, to stay in `most` lines."""
+    """Return (lines without the title, ranks per glyph).
+
+    To stay within `most` lines, several ranks may share a glyph, which then shows the worst of them.
+    """
     ranks = snapshot.ranks
     if not ranks or width < 4 or most < 1:
         return [], 1
@@ -92,7 +95,7 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     room = width - 2
     fold = max(1, math.ceil(len(ranks) / (room * most)))
     if fold > 1:
-        fold = 1 << (fold - 1).bit_length()  # whole hosts, which have powers of two of ranks, share a glyph
+        fold = 1 << (fold - 1).bit_length()  # a power of two, so that whole hosts share a glyph
     per_line = room * fold
     return [
         [(" ", "text"), *_glyphs(ranks[start : start + per_line], fold, grade_of)]
