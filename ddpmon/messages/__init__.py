@@ -1,11 +1,13 @@
-"""Every message on the wire, typed: the one vocabulary of probe, hub and viewers.
+"""Typed messages: everything that probe, hub and viewers send to each other is declared in this package.
 
-`vocabulary` has the constants and the ranges of values, `quantities` what ranks have a number of and what they measure
-once a second, `steps` the record of a step, `ranks` what ranks and hub say, `stack_samples` and `profiles` what the hub
-asks slow ranks for, `nodes` what hubs of several machines say. `wishes` is what viewers ask for, `viewers` what the hub
-shows them, `rank_view` each rank in it, `view_parts` what of it single screens wish for, `cells` what a byte of its
-charts holds, `changes` what goes over the wire of it. `wire` encodes and checks, `snapshots` checks what is shown.
-`folder` is what ranks leave in the run's folder, `guarded_socket` how its sockets are reached.
+- Shared: `vocabulary` declares constants and ranges of values, `quantities` the quantities measured of a rank.
+- Between ranks and hub: `ranks` declares the messages, `steps` the record of a step, `stack_samples` and `profiles`
+  the measurements that the hub requests of slow ranks.
+- Between the hubs of several machines: `nodes`.
+- Between viewers and hub: `wishes` declares the requests, `viewers` the snapshot, `rank_view` its row of a rank,
+  `view_parts` its parts that are sent on request, `cells` the byte values of its charts, `changes` its delta encoding.
+- Checks: `wire` encodes and checks messages, `snapshots` checks snapshots.
+- Files: `folder` describes the files that ranks leave in the run's folder, `guarded_socket` connects to its sockets.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
 both directions of version skew decode. The decoder checks types and ranges; `wire` checks that fields fit together,

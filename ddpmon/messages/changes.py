@@ -1,6 +1,7 @@
-"""Changes of a snapshot since the one that a viewer has: other values of fields, ranks as columns, compressed.
+"""Delta encoding of snapshots: the fields that changed since the snapshot that a viewer has, compressed.
 
-A rank that is in no column is as the viewer has it: of many ranks each answer brings only some, see `hub.changes`.
+Changed ranks are sent as columns, one per field. A rank that is in no column is unchanged: where there are many ranks,
+each answer updates only some of them, see `hub.changes`.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from ddpmon.messages.vocabulary import Count, Rank
 from ddpmon.messages.wire import WireError, decode
 
 LARGEST_BYTES = 1 << 28
-"""Largest answer, unpacked: one of the largest world takes half of it."""
+"""An answer may have at most so many bytes once decompressed; an answer about the largest world takes half of it."""
 SERIES = ("loss_series", "own_series")
-"""Fields of which only the end is sent, where what is before it has not changed."""
+"""Series of a snapshot: where the beginning of one has not changed, only its end is sent."""
 
 
 class Changes(msgspec.Struct, array_like=True, tag="changes"):
-    """An answer to a viewer that says what it has."""
+    """An answer to a viewer that named the version of the snapshot it has."""
 
     base: int
-    """Version of the snapshot that is changed; 0: the answer is whole."""
+    """Version of the snapshot to which the changes apply, or 0 if the answer is a whole snapshot."""
     epoch: str
-    """Epoch of the hub whose versions they are."""
+    """Epoch of the hub that counts these versions."""
     packed: bytes
 
 
 class Tail(msgspec.Struct, array_like=True, frozen=True):
-    """Continuation of a series after the points that are kept of it."""
+    """New end of a series: its first `kept` points stay, and `rest` follows them."""
 
     kept: Count
     rest: Series
@@ -59,7 +60,7 @@ Columns: Any = msgspec.defstruct(
         *_optional(Sample, ("time_us",), column=True),
     ],
 )
-"""Some ranks, and of each the values of the fields in which any of them changed."""
+"""Some ranks, and a column of values for each field that changed in at least one of them."""
 Changed: Any = msgspec.defstruct(
     "Changed",
     [
@@ -68,12 +69,12 @@ Changed: Any = msgspec.defstruct(
         ("rows", Columns, msgspec.field(default_factory=Columns)),
     ],
 )
-"""Fields of a snapshot that changed, and rows of ranks."""
+"""Changed fields of a snapshot, and the changed ranks as `Columns`."""
 
 SAMPLE_COLUMNS = tuple(name for name in Sample.__struct_fields__ if name != "time_us")
-"""Fields of a rank's sample, each a column of its own."""
+"""Fields of a rank's sample, each of which is a column of `Columns`."""
 NO_SAMPLE = Sample(0)
-"""Stands for a rank without a sample, in which nothing is measured."""
+"""Placeholder for the sample of a rank that has none."""
 
 _changed = msgspec.msgpack.Decoder(Changed)
 _answer: msgspec.msgpack.Decoder[Changes] = msgspec.msgpack.Decoder(Changes)
@@ -87,9 +88,15 @@ def are_changes(frame: bytes) -> bool:
 
 
 def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
-    """The snapshot that changes make of the one that they are of; WireError where they make none.
+    """Apply the changes in an answer to the snapshot that a viewer has, and return the new snapshot.
 
-    base: what the viewer has.
+    Args:
+        base: the snapshot that the viewer has.
+        frame: the answer of the hub, a `Changes`.
+
+    Raises:
+        WireError: the answer is invalid, or does not apply to `base`.
+
     """
     answer = decode(_answer, frame)
     if answer.base and (base is None or (base.version, base.epoch) != (answer.base, answer.epoch)):

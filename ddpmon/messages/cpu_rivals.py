@@ -1,4 +1,4 @@
-"""What takes the cores of a rank that gets none: other programs, and the limit of its container."""
+"""Causes for which a rank gets no core: other programs on its cores, and the CPU quota of its container."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ Cores = Annotated[float, Meta(ge=0, le=MAX_CORES)]
 
 
 class CpuProgram(msgspec.Struct, array_like=True, frozen=True):
-    """A process, no rank and no worker, that used the cores on which the rank may run."""
+    """A process that used the cores on which the rank may run, and is neither a rank nor a DataLoader worker."""
 
     pid: Pid
     name: Name
     cores: Cores
-    """Cores that it kept busy, as a mean over the last second or seconds."""
+    """Mean number of cores that the process kept busy over the last second or seconds."""
 
     @property
     def title(self) -> str:
-        """Return its pid, its name and what it used."""
+        """Return the pid and name of the process and the number of cores it used."""
         return f"process {self.pid} ({self.name}, {self.cores:.1f} cores)"
 
 
 class CpuRivals(msgspec.Struct, array_like=True, frozen=True):
-    """What takes a rank's cores, as it was when it last waited for one."""
+    """Competitors for a rank's cores, measured when the rank last waited for a core."""
 
     programs: Annotated[list[CpuProgram], Meta(max_length=MAX_CPU_PROGRAMS)] = []
-    """The busiest first."""
+    """Other programs on these cores, the busiest first."""
     quota_cores: Cores = 0.0
-    """Cores that its container's quota allows (cgroup's cpu.max); 0: there is no quota."""
+    """Number of cores that the quota of the rank's container allows (cgroup's cpu.max), or 0 if there is no quota."""
     throttled_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Share of the time in which that quota was used up, and nothing in the container ran."""
+    """Share of the time in which nothing in the container ran because the quota was used up."""
 
     @property
     def used_cores(self) -> float:
-        """Return the cores that other programs and the quota take."""
+        """Return the number of cores lost to other programs and to the quota."""
         return sum(program.cores for program in self.programs) + self.throttled_share

@@ -1,4 +1,4 @@
-"""Reads what faulthandler wrote of a rank's main thread."""
+"""Parser of the stack that faulthandler wrote of a rank's main thread."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from ddpmon.messages.vocabulary import MAX_FRAMES
 
 FRAME_CHARS = 200
 _HEADER = b"Stack (most recent call first):\n"
-"""The first line of a thread's dump."""
+"""First line of the dump of a thread."""
 _FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U00([0-9a-f]{6}))")
 
 
 def frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
-    """Frames as a Stack holds them, innermost first, and the indices of those that are no library's.
+    """Parse the dump of one thread, without frames of ddpmon and of Python's import machinery.
 
-    dump: of one thread. A last line without an end was not written yet.
+    Args:
+        dump: text that faulthandler wrote. A last line without a line end is incomplete and ignored.
+        places: folders that tell ddpmon's files, libraries and the script's own files apart.
+
+    Returns:
+        The frames as `Stack.frames` holds them, innermost first, and the indices of those outside libraries.
+
     """
     stack_frames: list[str] = []
     own: list[int] = []
@@ -36,7 +42,7 @@ def frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
 
 
 def is_one_dump(content: bytes) -> bool:
-    """Return whether a file holds one dump of one thread, from its first line to the end of a line."""
+    """Return whether the content of a file is exactly one dump of one thread and ends with a complete line."""
     return content.startswith(_HEADER) and content.count(_HEADER) == 1 and content.endswith(b"\n")
 
 

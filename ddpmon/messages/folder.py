@@ -1,9 +1,9 @@
-"""Files that a rank leaves in its run's folder for a hub that cannot hear it: their places and their form.
+"""Files that a rank leaves in its run's folder, for a hub that gets no messages from it: their names and formats.
 
-stacks/PID.stack   armed for STACK_SIGNAL: the Python stack of the thread that gets the signal, written when it comes
-stacks/PID.json    the `Places` with which to read it, and the thread to signal
-tail/RANK-PID      what the hub had not acknowledged when the rank ended: a Hello, frames, a Bye
-logs/ranks/exec/   what it printed, where a launcher other than ours started it
+stacks/PID.stack   Python stack of the thread that received STACK_SIGNAL, written when the signal arrives
+stacks/PID.json    the `Places` that are needed to read this stack, and the thread to signal
+tail/RANK-PID      messages that the hub had not acknowledged when the rank ended: a Hello, frames, a Bye
+logs/ranks/exec/   output of the rank, where a launcher other than ddpmon's started it
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MAX_TAIL_BYTES = 64 << 20
 MAX_FRAME_BYTES = 1 << 20
 
 IMPORTLIB = "<frozen importlib"
-"""Beginning of the files of Python's own import machinery, which Python leaves out of tracebacks too."""
+"""File names of Python's own import machinery begin with this; Python leaves these frames out of tracebacks too."""
 
 _MAGIC = b"ddpmon tail 1\n"
 _LENGTH = 4
 
 
 def pack_tail(frames: Iterable[bytes]) -> bytes:
-    """Frames as a file, each after its length."""
+    """Return the content of a tail file: each frame, preceded by its length."""
     return _MAGIC + b"".join(len(frame).to_bytes(_LENGTH, "big") + frame for frame in frames)
 
 
 def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
-    """Frames of a file, up to where it makes no sense any more, and what is wrong there; "" if nothing is."""
+    """Return the frames of a tail file up to its first damaged byte, and what is wrong there or ""."""
     if not content.startswith(_MAGIC):
         return [], "the file does not begin like a file of a rank"
     frames: list[bytes] = []
@@ -49,19 +49,19 @@ def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Folders of a rank by which the files of its stack are named. Each ends in a separator."""
+    """Folders that are needed to name the files in a rank's stack. Each ends in a separator."""
 
     ours: str
-    """ddpmon's own: its frames are left out."""
+    """Folder of ddpmon, whose frames are left out."""
     libraries: Sequence[str]
     """Folders of the standard library, and of packages installed beside torch."""
     folders: Sequence[str]
-    """Folders of sys.path: a file is named as seen from the longest of them that holds it."""
+    """Folders of sys.path: a file's name is relative to the longest of them that contains it."""
     thread: int = 0
-    """The training thread, as the kernel counts threads; 0: the main one."""
+    """Kernel thread id of the training thread, or 0 if it is the main thread."""
 
     def place(self, file: str) -> tuple[str, bool]:
-        """A file's name as people know it, and whether it belongs to a library."""
+        """Return a file's name relative to its folder of sys.path, and whether the file belongs to a library."""
         if file.startswith("<"):
             return file, True
         is_library = file.startswith(tuple(self.libraries)) or "/site-packages/" in file or "/dist-packages/" in file

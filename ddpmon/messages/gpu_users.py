@@ -1,4 +1,4 @@
-"""Messages about the GPU of a rank: who else uses it, and errors of its driver."""
+"""Parts of messages about a rank's GPU: other processes that use it, and errors that its driver reports."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class GpuUser(msgspec.Struct, array_like=True, frozen=True):
 
     pid: Pid
     name: Name = ""
-    """The name of its program; "": not known."""
+    """Name of its program, or "" if unknown."""
     used_bytes: Micros = 0
-    """0: not known."""
+    """GPU memory that it uses, in bytes, or 0 if unknown."""
     of_run: bool = False
     """True if it belongs to the same run as the rank."""
     left_over: bool = False
     """True if it is a rank of another run whose launcher has ended."""
     rank: Annotated[int, Meta(ge=NO_RANK, lt=MAX_WORLD)] = NO_RANK
-    """The rank that it is; set by hubs."""
+    """Rank number if the process is a rank, else NO_RANK. Hubs set it."""
 
     @property
     def title(self) -> str:
-        """Return its pid and its name."""
+        """Return the pid of the process and, if known, its name."""
         return f"pid {self.pid} ({self.name})" if self.name else f"pid {self.pid}"
 
 

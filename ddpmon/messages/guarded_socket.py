@@ -1,9 +1,8 @@
-"""Connects to a socket of a run: through a folder that is this user's alone, or not at all.
+"""Connections to the sockets of a run, only through a folder that belongs to this user alone.
 
-The folder lies where cleaners remove and strangers make what they like. So it is opened, looked at through that
-descriptor, and the socket is reached through the descriptor too: whatever comes to stand under the path later, a
-connection that ZeroMQ makes again by itself leads into the folder that was looked at, where only this user (and root)
-can make a socket.
+The folder lies where cleaners may delete it and other users may create files. So it is opened and checked through a
+descriptor, and the socket is reached through the same descriptor. If the path is replaced later, a reconnect of
+ZeroMQ still leads into the folder that was checked, where only this user (and root) can create a socket.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _IPC = "ipc://"
 
 
 class GuardedSocket:
-    """Connects a socket to an address, and once more where the folder of it has been replaced."""
+    """Connects a socket to an address, and connects it again when the folder of that address has been replaced."""
 
     def __init__(self, socket: zmq.Socket[bytes], address: str) -> None:
         self._socket = socket
@@ -30,10 +29,10 @@ class GuardedSocket:
         """Device and inode of the folder behind the descriptor."""
 
     def keep(self) -> bool:
-        """Connect where that is due and safe; says whether it did. What was sent before may then be lost."""
+        """Connect if the folder is new and safe, and return whether it did. Messages sent before may then be lost."""
         identity = folder_identity(self._folder)
         if identity is None or identity == self._connected_folder:
-            return False  # gone: a connection that exists lives on without it
+            return False  # If the folder is gone, an existing connection works without it.
         descriptor = opened_folder(self._folder)
         if descriptor is None:
             return False
@@ -43,10 +42,10 @@ class GuardedSocket:
         return True
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect the socket and close the folder's descriptor."""
         if self._connected_folder is None:
             return
-        with contextlib.suppress(OSError):  # ZMQError is one: the socket gave up by itself
+        with contextlib.suppress(OSError):  # A ZMQError is an OSError: the socket has disconnected itself.
             self._socket.disconnect(self._endpoint())
         os.close(self._descriptor)
         self._descriptor, self._connected_folder = -1, None
@@ -56,7 +55,7 @@ class GuardedSocket:
 
 
 def wrong(folder: str, status: os.stat_result | None = None) -> str:
-    """Return what is wrong with a folder of sockets, one line; "" if nothing is, or if there is none."""
+    """Return in one line why a folder of sockets is unsafe, or "" if it is safe or does not exist."""
     if status is None:
         try:
             status = os.lstat(folder)
@@ -70,7 +69,7 @@ def wrong(folder: str, status: os.stat_result | None = None) -> str:
 
 
 def opened_folder(folder: str) -> int | None:
-    """Return a descriptor of a folder of sockets that is this user's alone; None where there is none."""
+    """Return a descriptor of a folder of sockets, or None unless it exists and belongs to this user alone."""
     try:
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -78,14 +77,14 @@ def opened_folder(folder: str) -> int | None:
     try:
         if not wrong(folder, os.fstat(descriptor)):
             return descriptor
-    except OSError:  # closed by the script of a rank just now
+    except OSError:  # The training script has just closed this descriptor.
         return None
     os.close(descriptor)
     return None
 
 
 def folder_identity(place: str | int) -> tuple[int, int] | None:
-    """Return device and inode of a folder, by its path or a descriptor; None where there is none."""
+    """Return device and inode of the folder at a path or behind a descriptor, or None if it does not exist."""
     try:
         status = os.stat(place, follow_symlinks=isinstance(place, int))
     except OSError:

@@ -1,7 +1,7 @@
 """Messages between the hub of a node and the root hub, over TCP with CURVE.
 
-The node's: Join, then Roster, then bundles; requests of its viewers. The root's: Joined, Recorded, SendAgain, Locate,
-ViewerSnapshot, Stop.
+The node hub sends Join, then Roster, then Bundles, and passes on the requests of its viewers and the output of its
+ranks. The root hub sends Joined, Recorded, SendAgain, Locate, FetchOutput, ViewerSnapshot and Stop.
 """
 
 from __future__ import annotations
@@ -20,66 +20,67 @@ from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 from ddpmon.messages.wire import WireError, check_hello, decode, is_key
 
 LINK = 2
-"""Version of these messages."""
+"""Version of the messages in this file."""
 MAX_ITEMS = 65_536
-"""In a bundle."""
+"""Largest number of items in a bundle."""
 MAX_SIGNAL, MAX_CODE = 64, 255
-"""Largest signal by which a process on Linux ends, and its largest exit code."""
+"""Largest signal number that can end a process on Linux, and its largest exit code."""
 MAX_LINE = 1000
-"""Characters of a last line."""
+"""Largest number of characters in a line of a rank's output."""
 MOST_EVERY_MS = 2000
-"""Between two bundles of a node, so that one that is gone is soon missed."""
+"""Longest time between two bundles of a node, so that the root soon notices when a node is gone."""
 MAX_VIEWER = 255
-"""Bytes of a connection's name."""
+"""Largest number of bytes in the ZeroMQ identity of a viewer's connection."""
 
 
 class Join(msgspec.Struct, array_like=True, tag="join"):
-    """A node's hub is there; it says so again until it is `Joined`."""
+    """The hub of a node introduces itself. It repeats this message until the root answers `Joined`."""
 
     link: int
     epoch: str
-    """Epoch of this hub: another one counts its bundles anew."""
+    """Identifies this process of the hub: a new one numbers its bundles from 1 again."""
     host: str
     key: str = ""
-    """Its own public key, by which the root tells apart those that come with the key of the job; "": with its own."""
+    """The hub's own public key, by which the root distinguishes hubs that all connect with the key of the job. It is
+    "" if the hub connects with its own key."""
 
 
 class Roster(msgspec.Struct, array_like=True, tag="roster"):
-    """Hellos of the node's ranks."""
+    """The Hello of each rank of the node."""
 
     hellos: list[Hello]
 
 
 class End(msgspec.Struct, array_like=True, frozen=True):
-    """End of a process, as the logs of its machine tell it."""
+    """How a process ended, according to the logs of its machine."""
 
     exitcode: int | None
-    """Negative: killed by that signal; None: torchrun says nothing of it."""
+    """Exit code of the process. A negative one is the signal that killed it; None if torchrun's logs do not tell."""
     last_line: str = ""
     """Last line of its stderr."""
     first: bool = False
-    """torchrun saw it fail first, of its ranks there."""
+    """True if torchrun reported it as the first of its ranks on that machine to fail."""
 
 
 class Item(msgspec.Struct, array_like=True):
-    """One message of a rank, checked by the node's hub."""
+    """One message of a rank that the node's hub has checked, or the news that a rank's process has ended."""
 
     pid: int
     frame: bytes
-    """A message of a rank; empty: the process has ended."""
+    """A message of the rank; empty if the item says that the process has ended."""
     left: bool = False
-    """It ended with a goodbye."""
+    """True if the process said Bye before it ended."""
     end: End | None = None
-    """End of a process that has ended, once the run on its node is over."""
+    """How the process ended, once the run on its node is over."""
     steps: int = 0
-    """Steps of a process that has ended, those that it could not report any more included."""
+    """Number of steps that an ended process finished, including those that it could no longer report."""
 
 
 class Packed(msgspec.Struct, array_like=True):
-    """Batches of the node's ranks side by side; see `recording.node_blocks`."""
+    """Batches of several ranks of the node, encoded together; see `recording.node_blocks`."""
 
     place: int
-    """Before which of the bundle's items it came."""
+    """Index of the item of the bundle before which the block was received."""
     block: bytes
 
 
@@ -87,31 +88,31 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     """Messages of a node's ranks since the last bundle; an empty one is the node's heartbeat."""
 
     seq: int
-    """Counts from 1 per hub."""
+    """Number of the bundle. Each hub counts its bundles from 1."""
     first: int
-    """The oldest that the node still has."""
+    """Number of the oldest bundle that the node can still send again."""
     now_us: int
-    """CLOCK_MONOTONIC of the node."""
+    """CLOCK_MONOTONIC of the node, in microseconds."""
     dropped: int = 0
-    """Messages of ranks that it had to throw away so far, because the root did not take them."""
+    """Number of rank messages that the node has had to discard so far, because the root did not accept them in time."""
     items: list[Item] = msgspec.field(default_factory=list)
     stopping: bool = False
-    """A stop was asked for on that node."""
+    """True if somebody requested on that node that the run stop."""
     over: bool = False
-    """The run is over on that node, and all that is to be said of its end is in this bundle or before it."""
+    """True if the run has ended on that node, and this bundle or an earlier one holds everything about its end."""
     blocks: list[Packed] = msgspec.field(default_factory=list)
     """Steps and samples of the ranks."""
 
 
 class ViewerRequest(msgspec.Struct, array_like=True, tag="look"):
-    """A viewer of the node's hub asks for something."""
+    """The request of a viewer of the node's hub, passed on to the root."""
 
     viewer: bytes
     request: bytes
 
 
 class Output(msgspec.Struct, array_like=True, tag="output"):
-    """Output of a rank of the node, as the root asked."""
+    """Output of a rank of the node, in answer to `FetchOutput`."""
 
     view: PrintedView
 
@@ -120,44 +121,45 @@ FromNode: TypeAlias = Join | Roster | Bundle | ViewerRequest | Output
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined"):
-    """The root knows this node."""
+    """The root has admitted this node."""
 
     epoch: str
-    """Epoch of the root: another one wants again what was not `Recorded`."""
+    """Identifies this process of the root: a new one needs every bundle again that was not `Recorded`."""
     host: str
-    """Name of its ranks' host: two machines may have the same one."""
+    """Name by which the root calls the host of the node's ranks, since two machines may have the same name."""
     run_id: str = ""
-    """The root's run, to a hub that was not told of it before."""
+    """Id of the root's run, for a hub that did not know it."""
 
 
 class Recorded(msgspec.Struct, array_like=True, tag="taken"):
-    """All bundles up to `seq` are recorded. Said again as the root's heartbeat."""
+    """The root has recorded all bundles up to `seq`. It repeats this message as its heartbeat."""
 
     seq: int
     every_ms: int = 0
-    """Interval at which it wants bundles: the more nodes there are, the longer; 0: as short as the node likes."""
+    """Interval at which the root wants bundles, longer the more nodes there are, or 0 to let the node choose."""
 
 
 class SendAgain(msgspec.Struct, array_like=True, tag="again"):
-    """Bundles are missing: send again what was not `Recorded`. join: say first who you are."""
+    """The root misses bundles and asks the node to send all again that were not `Recorded`."""
 
     join: bool = False
+    """True if the node must first send `Join` again."""
 
 
 class Locate(msgspec.Struct, array_like=True, tag="locate"):
-    """Ask a rank of the node for its stack, for samples of it or for a profile."""
+    """The root asks a rank of the node for its stack, for samples of the stack, or for a profile."""
 
     pid: int
     brief: bool = False
     seconds: Annotated[float, Meta(ge=0, le=MAX_SAMPLED_S)] = 0.0
-    """Have it sample its stack for so long instead; 0: one stack."""
+    """Time for which the rank samples its stack, or 0 if it sends one stack only."""
     steps: Annotated[int, Meta(ge=0, le=MAX_PROFILED_STEPS)] = 0
-    """Have it profile so many steps instead, from one that ends within `seconds`; 0: no profile."""
+    """Number of steps to profile, after a step that ends within `seconds`, or 0 if no profile is wanted."""
     peak_flops: PeakFlops = 0.0
 
     @classmethod
     def of(cls, pid: int, request: AskedOfRank) -> Locate:
-        """Return what passes a request on."""
+        """Return the message that passes a request on to the process `pid`."""
         if isinstance(request, Where):
             return cls(pid, request.brief)
         if isinstance(request, ProfileSteps):
@@ -166,27 +168,27 @@ class Locate(msgspec.Struct, array_like=True, tag="locate"):
 
     @property
     def request(self) -> AskedOfRank:
-        """Return the request that is passed on."""
+        """Return the request to pass on to the rank."""
         if self.steps and self.seconds:
             return ProfileSteps(self.steps, self.seconds, self.peak_flops)
         return SampleStacks(self.seconds) if self.seconds else Where(self.brief)
 
 
 class FetchOutput(msgspec.Struct, array_like=True, tag="fetch"):
-    """Somebody looks at what a rank of the node prints."""
+    """The root asks for the output of a rank of the node, because a viewer shows it."""
 
     rank: int
 
 
 class ViewerSnapshot(msgspec.Struct, array_like=True, tag="shown"):
-    """A snapshot for a viewer of the node's hub, encoded."""
+    """An encoded snapshot for a viewer of the node's hub."""
 
     viewer: bytes
     snapshot: bytes
 
 
 class Stop(msgspec.Struct, array_like=True, tag="stop"):
-    """The run is to end on this node too."""
+    """The root asks the node's hub to end the run on its node too."""
 
 
 ToNode: TypeAlias = Joined | Recorded | SendAgain | Locate | FetchOutput | ViewerSnapshot | Stop
@@ -196,7 +198,7 @@ _to_node: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
 
 
 def decode_from_node(frame: bytes) -> FromNode:
-    """Decode and check what a node's hub sent; messages of ranks in it are left to who takes them."""
+    """Decode and check a message of a node's hub, except for the rank messages in a bundle, which stay encoded."""
     message = decode(_from_node, frame)
     if isinstance(message, Join):
         _check(message.link == LINK, "version", message.link)
@@ -228,13 +230,13 @@ def decode_from_node(frame: bytes) -> FromNode:
 
 
 def check_end(end: End) -> None:
-    """WireError where it cannot be."""
+    """Check the ranges of an `End`, and raise WireError if a value is impossible."""
     _check(end.exitcode is None or -MAX_SIGNAL <= end.exitcode <= MAX_CODE, "exit code", end.exitcode)
     _check(len(end.last_line) <= MAX_LINE, "last line", len(end.last_line))
 
 
 def decode_to_node(frame: bytes) -> ToNode:
-    """Decode and check what the root sent."""
+    """Decode and check a message of the root hub."""
     message = decode(_to_node, frame)
     if isinstance(message, Joined):
         _check(len(message.run_id) <= MAX_NAME, "run", message.run_id[:MAX_NAME])

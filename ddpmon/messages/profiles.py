@@ -1,4 +1,4 @@
-"""Profiles of ranks by torch's profiler: the hub's request for one, a rank's answer, and what viewers are shown."""
+"""Profiles of ranks by torch's profiler: the hub's request, a rank's answer, and the view that viewers get."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_PROFILED_STEPS = 50
 MAX_PROFILED_RANKS = 16
 MAX_OPERATORS = 400
 MAX_SLICES = 30_000
-"""Slices of a rank's trace; the shortest of more are left out."""
+"""Largest number of slices in a rank's trace. If there are more, the shortest are left out."""
 MAX_TRACKS = 64
 MAX_OPERATOR_CHARS = 120
 OUTSIDE = "(Python, outside operators)"
-"""Name of a phase's time that no operator covers, and in which the rank waits for no other one."""
+"""Name of the time of a phase in which no operator runs and the rank does not wait for another rank."""
 
 OperatorName = Annotated[str, Meta(max_length=MAX_OPERATOR_CHARS)]
 Slices = Annotated[list[Micros], Meta(max_length=MAX_SLICES)]
@@ -29,13 +29,13 @@ PeakFlops = Annotated[float, Meta(ge=0, le=1e21)]
 
 
 class ProfileOutcome(IntEnum):
-    """Why a rank answers with a profile, or without one."""
+    """Result of a profile request: PROFILED, or the reason why the rank has no profile."""
 
     PROFILED = 0
     OWN_PROFILER = 1
-    """The script's own profiler is there."""
+    """The script runs a profiler of its own."""
     NO_STEP = 2
-    """The rank did not come to the end of a step in time."""
+    """The rank did not finish a step in time."""
     FAILED = 3
     """The profiler raised an exception."""
     COMPILED = 4
@@ -47,31 +47,32 @@ class ProfileSteps(msgspec.Struct, array_like=True, tag="profile"):
 
     steps: Annotated[int, Meta(gt=0, le=MAX_PROFILED_STEPS)]
     seconds: Annotated[float, Meta(gt=0, le=MAX_SAMPLED_S)]
-    """Time in which the rank must come to the end of a step, where the profiler starts."""
+    """Time within which the rank must finish a step, as the profiler starts at the end of a step."""
     peak_flops: PeakFlops = 0.0
-    """Count the operations of one step instead, on a device that can do so many a second; 0: profile operators."""
+    """If not 0, the rank counts the floating-point operations of one step instead of profiling operators. The value is
+    the number of operations that its device can do in a second."""
 
 
 class Operator(msgspec.Struct, array_like=True, frozen=True):
-    """Calls of an operator, or of a kernel, in one phase."""
+    """All calls of one operator, or of one kernel, in one phase."""
 
     name: OperatorName
     phase: Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
     calls: Count
     self_us: Micros
-    """CPU time without that of the operators inside."""
+    """CPU time, without that of the operators that it calls."""
     device_us: Micros
     """Time of a kernel on the GPU."""
 
 
 class Track(msgspec.Struct, array_like=True):
-    """A thread, a GPU stream or ddpmon's phases through time; the lists are equally long."""
+    """Slices of a thread, of a GPU stream, or of ddpmon's phases, in a trace. All lists are equally long."""
 
     name: OperatorName
     names: Annotated[list[StepCount], Meta(max_length=MAX_SLICES)]
     """Index of each slice's name in `Profile.names`."""
     starts_us: Slices
-    """Each since the start of the one before, the first since `Profile.begin_us`."""
+    """Start of each slice after the start of the one before; that of the first is after `Profile.begin_us`."""
     lengths_us: Slices
 
 
@@ -84,33 +85,34 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     error: Annotated[str, Meta(max_length=1000)] = ""
     first_step: StepCount = 0
     last_step: StepCount = 0
-    """Every step that the profiler ran in, if only in part."""
+    """`first_step` to `last_step` are all the steps in which the profiler ran, even if only in part of them."""
     steps: StepCount = 0
-    """Passes of the training loop between its start and its end."""
+    """Number of iterations of the training loop between the profiler's start and its end."""
     begin_us: Micros = 0
     span_us: Micros = 0
-    """Length of these passes together."""
+    """Total length of these iterations."""
     step_us: Micros = 0
-    """Median length of one."""
+    """Median length of these iterations."""
     start_us: Micros = 0
-    """Time that the training thread spent to start the profiler, and to end it."""
+    """Time that the training thread spent on starting the profiler."""
     end_us: Micros = 0
+    """Time that the training thread spent on ending the profiler."""
     operators: Annotated[list[Operator], Meta(max_length=MAX_OPERATORS)] = []
-    """Those with the most time."""
+    """Operators and kernels that took the most time."""
     names: Annotated[list[OperatorName], Meta(max_length=MAX_SLICES)] = []
     tracks: Annotated[list[Track], Meta(max_length=MAX_TRACKS)] = []
     left_out: Count = 0
-    """Slices that were left out of the tracks."""
+    """Number of slices that were left out of the tracks."""
     flops: Amount = 0.0
-    """Floating-point operations of the model in one step, if these were asked for."""
+    """Number of floating-point operations of the model in one step, if requested."""
 
 
 class ProfiledRank(msgspec.Struct, frozen=True):
-    """One rank of a profile."""
+    """One of the ranks that were asked for a profile."""
 
     rank: Rank
     why: Text = ""
-    """Why there is no profile of it, in words; empty: there is one, or it is on its way."""
+    """Text that says why the rank has no profile, or "" if it has one or has not answered yet."""
     answered: bool = False
     first_step: Count = 0
     last_step: Count = 0
@@ -118,39 +120,39 @@ class ProfiledRank(msgspec.Struct, frozen=True):
     step_ms: Amount = 0.0
     """Median length of a step under the profiler."""
     usual_ms: Amount = 0.0
-    """Mean length of a step before it."""
+    """Mean length of a step before the profile."""
     cost_ms: Amount = 0.0
-    """Time to start the profiler and to end it."""
+    """Time that it took to start and to end the profiler."""
     left_out: Count = 0
     flops: Amount = 0.0
-    """Floating-point operations of the model in one step, if these were asked for."""
+    """Number of floating-point operations of the model in one step, if requested."""
     peak_flops: Amount = 0.0
-    """Operations that its device can do in a second, if those of a step were asked for."""
+    """Number of operations that the rank's device can do in a second, if those of a step were requested."""
 
     @property
     def mfu(self) -> float | None:
-        """Return the model FLOPs utilization in a step of the usual length; None: it is not known."""
+        """Return the model FLOPs utilization in a step of the usual length, or None if it is not known."""
         if not (self.answered and self.peak_flops and self.usual_ms):
             return None
         return self.flops / (self.usual_ms / 1e3) / self.peak_flops
 
 
 class OperatorRow(msgspec.Struct, array_like=True, frozen=True):
-    """An operator or kernel in one phase, per step, of each rank that was profiled."""
+    """Time of an operator or kernel in one phase, per step, for each rank that was profiled."""
 
     name: Text
     phase: Text
     """One of OWN_PHASES."""
     self_ms: list[Amount]
-    """CPU time, in the order of `ProfileView.ranks` that answered."""
+    """CPU time of each rank that answered, in the order of `ProfileView.ranks`."""
     device_ms: list[Amount]
     calls: list[Amount]
     waits: bool = False
-    """True if it waits for other ranks or for the GPU: a rank that is ahead spends more in it."""
+    """True if the operator waits for other ranks or for the GPU, so that a rank that is ahead spends longer in it."""
 
     @property
     def spent_ms(self) -> list[float]:
-        """Return the time of each rank, on the CPU and on the GPU."""
+        """Return for each rank the sum of its times on the CPU and on the GPU."""
         return [cpu + device for cpu, device in zip(self.self_ms, self.device_ms, strict=True)]
 
     @property
@@ -163,11 +165,11 @@ class ProfileView(msgspec.Struct, frozen=True):
     """The latest profile of a run."""
 
     number: Count
-    """Counts the profiles of a run from 1; 0: there is none yet."""
+    """Number of this profile, counted from 1 in each run, or 0 if there is none yet."""
     ranks: list[ProfiledRank]
     waits: bool
-    """True while a rank is still to answer."""
+    """True while a rank has not answered yet."""
     rows: list[OperatorRow]
-    """The largest difference first."""
+    """Operators and kernels, those with the largest difference between ranks first."""
     trace: Text = ""
-    """File of the trace on the hub's machine."""
+    """Path of the trace file on the hub's machine."""

@@ -1,11 +1,11 @@
-"""Every quantity that is measured of a rank: one row each, from which all places choose by name.
+"""Table of all quantities that are measured of a rank, from which every user of a quantity selects rows by name.
 
 A row says what a quantity is, where it is measured, which end of it is worse, how it is summarised and what people call
-it. Columns of screens, filters, charts, what recordings keep, reports and exports ask the row; how wide a column is and
-in which order they stand is theirs.
+it. Screens, filters, charts, recordings, reports and exports read the row; they decide only on the order and the width
+of their columns.
 
-A further quantity of a rank's process, GPU or host is a field of `Sample` here, with its row, and what the probe's
-`devices.py` (`gpu_counters.py`, `host_counters.py`) fills it with; all of them show it then.
+To add a quantity of a rank's process, GPU or host, add a field with its row to `Sample` here, and fill it in the
+probe's `devices.py` (`gpu_counters.py`, `host_counters.py`). All users of this table then show it.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from msgspec import Meta
 from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN, Amount, Celsius, Micros
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
-"""Places where a quantity is measured: in each step; or once a second of the rank's process, of its GPU, of its host,
-which is the same for all ranks of that host."""
+"""Places where a quantity is measured. STEP means in each step; the others are measured once a second: of the rank's
+process, of its GPU, or of its host, where the value is the same for all ranks of the host."""
 LOG = "log"
-"""Values that scripts log themselves."""
+"""Place of values that scripts log themselves."""
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """Unit of a quantity."""
+    """Unit of a quantity, with its name and scale on screens and in OpenMetrics."""
 
     words: str
-    """Behind a meaning: "bytes a second"; "": nothing need be said."""
+    """Words that follow the meaning of a quantity, such as "bytes a second", or "" if none are needed."""
     screen: float = 1.0
-    """Times a value: the number that screens show and filters compare."""
+    """Factor from a value to the number that screens show and filters compare."""
     metric: str = ""
-    """Ends the name in OpenMetrics."""
+    """Suffix of the name in OpenMetrics."""
     scale: float = 1.0
-    """Times a value: what OpenMetrics wants, which knows base units alone."""
+    """Factor from a value to the number in OpenMetrics, which allows base units only."""
     base: str = ""
-    """Name of the unit in OpenMetrics; "": it has none."""
+    """Name of the unit in OpenMetrics, or "" if it has none."""
     whole: bool = False
-    """Values are whole numbers."""
+    """True if values are whole numbers."""
     rises: bool = False
-    """Values never fall."""
+    """True if values never fall."""
 
 
 MS = Unit("ms", metric="_seconds", scale=1e-3, base="seconds")
@@ -62,57 +62,57 @@ NUMBER = Unit("")
 
 
 class Measured(Protocol):
-    """A rank with its numbers, as `RankView` is one."""
+    """Interface of an object that holds the measurements of a rank, such as `RankView`."""
 
     @property
     def sample(self) -> Sample | None:
-        """Return its latest sample."""
+        """Return the latest sample of the rank."""
 
     @property
     def named_ms(self) -> dict[str, float]:
-        """Return the time inside each `ddpmon.phase`."""
+        """Return the time inside each `ddpmon.phase` of the script, in milliseconds."""
 
     def phase_ms(self, name: str) -> float | None:
-        """Return the time in a phase of its step."""
+        """Return the time in a phase of the rank's step, in milliseconds."""
 
 
 class Quantity(msgspec.Struct, frozen=True, dict=True):
-    """Something that is measured of a rank."""
+    """A quantity that is measured of a rank: one row of the table."""
 
     name: str
-    """Name by which places choose it, and viewers ask for its history."""
+    """Name by which code selects the quantity, and viewers request its history."""
     unit: Unit
     meaning: str
-    """Meaning for documents and HELP, without the unit and the full stop."""
+    """Meaning for the docs and for HELP in OpenMetrics, without the unit and the full stop."""
     field: str = ""
-    """Field of `RankView`, or of `Sample`, which says it itself; "phases_ms.data", "named_ms.augment": an entry there.
-    """
+    """Field of `RankView` that holds the value; "phases_ms.data" and "named_ms.augment" are entries of such a field.
+    For the rows of `Sample` it is filled in with the name of the sample's field."""
     where: str = STEP
     """One of STEP, PROCESS, GPU, HOST."""
     worse: str = "high"
-    """The end at which the rank to look at stands: "high", "low", or "" where nobody knows."""
+    """End of the scale at which a rank needs attention: "high", "low", or "" if neither end is known to be bad."""
     label: str = ""
-    """Name in a list, with the unit; "": its name."""
+    """Name in a list, with the unit. If it is "", `name` is used."""
     head: str = ""
-    """Name over a column; "": its label."""
+    """Heading of its column. If it is "", the label is used."""
     word: str = ""
-    """Name in a filter, in small letters; "": its name."""
+    """Name in a filter, in lower case. If it is "", `name` is used."""
     chart: str = ""
-    """The title of its chart; "": it has none."""
+    """Title of its chart, or "" if it has no chart."""
     metric: str = ""
-    """Name in OpenMetrics, without the unit; "": its name."""
+    """Name in OpenMetrics, without the unit. If it is "", `name` is used."""
     metric_label: tuple[str, str] | None = None
-    """Label and value that tell apart quantities which share a metric."""
+    """Label and value that distinguish quantities which share a metric."""
     reported: str = ""
-    """Name in reports; "": as its field."""
+    """Name in reports. If it is "", `field` is used."""
     mean: bool = False
-    """`RankView.sample` has its mean over the last seconds of training instead of its latest value."""
+    """True if `RankView.sample` holds its mean over the last seconds of training instead of its latest value."""
     largest: bool = False
-    """True if the largest of samples that are merged stays, instead of their mean."""
+    """True if merged samples keep the largest value instead of the mean."""
 
     @cached_property
     def get(self) -> Callable[[Measured], float | None]:
-        """Its value of a rank; None: not measured."""
+        """Return the function that reads this quantity of a rank, and returns None if it is not measured."""
         field, _, entry = self.field.partition(".")
         if field == "phases_ms":
             return lambda rank: rank.phase_ms(entry)
@@ -124,34 +124,34 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
         return lambda rank: None if rank.sample is None else read(rank.sample)
 
     def on_screen(self, rank: Measured) -> float | None:
-        """The number that screens show of a rank."""
+        """Return this quantity of a rank as the number that screens show."""
         value = self.get(rank)
         return None if value is None else value * self.unit.screen
 
     @property
     def text(self) -> str:
-        """Return what it is called in a list."""
+        """Return the name of this quantity in a list."""
         return self.label or self.name
 
     @property
     def heading(self) -> str:
-        """Return what it is called over a column."""
+        """Return the heading of this quantity's column."""
         return self.head or self.text
 
     @property
     def filter_word(self) -> str:
-        """Return what it is called in a filter."""
+        """Return the name of this quantity in a filter."""
         return self.word or self.name
 
     @property
     def metric_name(self) -> str:
-        """Return what it is called in OpenMetrics."""
+        """Return the name of this quantity in OpenMetrics, with the unit."""
         kind = "host" if self.where == HOST else "rank"
         return f"ddpmon_{kind}_{self.metric or self.name}{self.unit.metric}"
 
     @property
     def sentence(self) -> str:
-        """Return what it is, and its unit."""
+        """Return the meaning and the unit of this quantity as text."""
         return f"{self.meaning}, {self.unit.words}." if self.unit.words else f"{self.meaning}."
 
 
@@ -194,9 +194,9 @@ _ROWS = (
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """Activity of a rank's process, GPU and host in the last second. None: not measured here.
+    """Activity of a rank's process, GPU and host in the last second. A field is None if it is not measured here.
 
-    Where the hub of a node of very many ranks put two samples together, it is the last two seconds.
+    The hub of a node with very many ranks may merge two samples, which then cover the last two seconds.
     """
 
     time_us: Micros
@@ -259,11 +259,11 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
         "threads", COUNT, "Number of threads of the process", where=PROCESS, chart="threads of a rank", largest=True,
     )] = None
     gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
-    """Why the GPU holds its clocks down: reasons, with REASONS_JOIN between them; "" if it does not."""
+    """Reasons why the GPU throttles its clocks, joined by REASONS_JOIN, or "" if it does not throttle them."""
     loader_workers: Micros | None = None
-    """Workers of the DataLoader that was read last."""
+    """Number of workers of the DataLoader that was read last."""
     loader_pinned: bool | None = None
-    """True if its batches lie in pinned memory; None: they are for a CPU."""
+    """True if that DataLoader's batches lie in pinned memory, or None if the rank trains on a CPU."""
     sent_bytes_per_s: Annotated[Amount | None, Quantity(
         "sent", BYTES_PER_S, "Traffic that the rank's host sends, without loopback and RDMA", where=HOST,
         label="sent bytes/s", head="sent/s", chart="bytes/s a host sends", metric="network_sent",
@@ -309,12 +309,12 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def throttles(self) -> tuple[str, ...]:
-        """Why the GPU holds its clocks down, reason by reason."""
+        """Return the reasons why the GPU throttles its clocks."""
         return tuple(self.gpu_throttled.split(REASONS_JOIN)) if self.gpu_throttled else ()
 
 
 def _sampled_rows() -> Iterator[Quantity]:
-    """Yield the rows that stand at the fields of `Sample`, each with the field's name."""
+    """Yield the rows that annotate the fields of `Sample`, each with the name of its field."""
     for field in msgspec.structs.fields(Sample):
         for row in getattr(field.type, "__metadata__", ()):
             if isinstance(row, Quantity):
@@ -322,20 +322,20 @@ def _sampled_rows() -> Iterator[Quantity]:
 
 
 SAMPLED = tuple(sorted(_sampled_rows(), key=lambda row: row.where != GPU))
-"""Quantities that are measured once a second, each a field of `Sample`; the GPU's first."""
+"""Quantities that are measured once a second, each a field of `Sample`, with those of the GPU first."""
 QUANTITIES = {row.name: row for row in (*_ROWS, *SAMPLED)}
-"""All of them, by name."""
+"""All quantities by name."""
 STEP_SERIES = tuple(row.name for row in _ROWS if row.chart and row.where == STEP)
-"""Charts of quantities that are measured in every step."""
+"""Names of the quantities that are measured in every step and have a chart."""
 SAMPLE_SERIES = tuple(row.name for row in SAMPLED if row.chart)
-"""Charts of quantities that are measured once a second."""
+"""Names of the quantities that are measured once a second and have a chart."""
 
 
 def chosen(*names: str) -> tuple[Quantity, ...]:
-    """The rows of these names, in this order."""
+    """Return the rows with these names, in the order of the names."""
     return tuple(QUANTITIES[name] for name in names)
 
 
 def further(names: Collection[str]) -> tuple[Quantity, ...]:
-    """Sampled rows other than these: what a place shows after those that it chose itself."""
+    """Return the sampled quantities with a chart that are not among `names`."""
     return tuple(row for row in SAMPLED if row.chart and row.name not in names)

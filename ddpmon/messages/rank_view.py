@@ -1,6 +1,6 @@
-"""Everything that viewers are shown of a rank.
+"""View of a rank: everything that a snapshot tells viewers about it.
 
-A measured quantity may be any float, nan and infinity too: see `viewers`.
+A measured quantity may be any float, including NaN and infinity: see `viewers`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _read_gpu = attrgetter(*(row.field for row in SAMPLED if row.where == GPU))
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """End of a rank."""
+    """How a rank's process ended."""
 
     code: int | None = None
     signal: Text | None = None
     error: Text | None = None
-    """One line, of the exception that nobody caught."""
+    """Type and message of the uncaught exception, in one line."""
     traceback: Text | None = None
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
-    """Hardware and software of a rank, as its Hello tells. Empty or 0: it does not say."""
+    """Hardware and software of a rank, from its Hello. A field is "" or 0 if the Hello does not tell it."""
 
     device_name: Text = ""
-    """The name of the GPU's model."""
+    """Model name of the GPU."""
     cores: Count = 0
-    """That the process may run on."""
+    """Number of cores on which the process may run."""
     compute_threads: Count = 0
-    """That torch uses for one operation on the CPU."""
+    """Number of threads that torch uses for one operation on the CPU."""
     torch_version: Text = ""
     backend: Text = ""
     parameters: Count = 0
@@ -44,11 +44,11 @@ class Environment(msgspec.Struct, array_like=True, frozen=True):
     restart: Count = 0
     """torchrun's restart count."""
     loader_workers: Count | None = None
-    """Workers of the DataLoader that was read last."""
+    """Number of workers of the DataLoader that was read last."""
 
 
 class RankView(msgspec.Struct, frozen=True):
-    """One rank over the current window. None: not measured."""
+    """One rank over the current window. A field is None if it is not measured."""
 
     rank: Rank
     host: Text = ""
@@ -59,50 +59,51 @@ class RankView(msgspec.Struct, frozen=True):
     stage: Text = "importing"
     """One of STAGES."""
     health: Text = "missing"
-    """"missing" (never heard), "ok", "silent" (heartbeat overdue), "dead" (process gone), "left" (said goodbye)."""
+    """State of the connection: "missing" (never heard), "ok", "silent" (heartbeat overdue), "dead" (process ended
+    without Bye), or "left" (process said Bye)."""
     steps: Count = 0
     step_ms: float | None = None
     own_ms: float | None = None
     over_median: float | None = None
-    """Own time over the median of the other ranks', as a fraction: 0.15 is 15% slower."""
+    """Own time in excess of the median of the other ranks, as a fraction: 0.15 is 15% slower."""
     phases_ms: tuple[float, ...] | None = None
-    """Mean per step, in the order of PHASES; adds up to step_ms."""
+    """Mean time per step in each phase, in the order of PHASES. The phases add up to step_ms."""
     late_ms: float | None = None
-    """Mean lateness: own arrival less the others' median arrival in the gradient synchronisation, each less what the
-    rank had waited in the step until then."""
+    """Mean lateness: own arrival minus the others' median arrival at the gradient synchronisation. From each arrival
+    the time is subtracted that the rank had waited in the step until then."""
     critical_share: float | None = None
     loss: float | None = None
     samples_per_s: float | None = None
     sample: Sample | None = None
-    """Its latest sample, without the moment; where a quantity's row says so, the mean of the last seconds."""
+    """Its latest sample, with `time_us` 0. Quantities whose row has `mean` are means over the last seconds."""
     exit: Exit | None = None
     tokens_per_s: float | None = None
     learning_rate: float | None = None
     gc_ms: float | None = None
-    """Python's garbage collector, mean per step, inside whatever phase it fell into."""
+    """Mean time per step in Python's garbage collector. It is part of the phases during which it ran."""
     stack: Stack | None = None
-    """Last known place of its training thread, in a run that stands still or has ended."""
+    """Last known stack of its training thread, in a run that stands still or has ended."""
     environment: Environment | None = None
     named_ms: dict[Text, float] = msgspec.field(default_factory=dict)
-    """Time inside each `ddpmon.phase` that any rank of the world had, mean per step, part of the phases."""
+    """Mean time per step inside each `ddpmon.phase` that any rank of the world had. It is part of the phases."""
     unmeasured: list[Text] = msgspec.field(default_factory=list)
-    """Phases of which nothing is measured in this kind of training: their numbers in `phases_ms` mean nothing."""
+    """Phases that are not measured in this kind of training: their numbers in `phases_ms` mean nothing."""
     window: tuple[Count, Count] | None = None
-    """First and last step that its means are of, where it has had none since and they are not the snapshot's."""
+    """First and last step of its means if the rank stopped stepping earlier, or None if they are the snapshot's."""
     gpu_users: list[GpuUser] = []
     """Other processes that hold memory of its GPU."""
 
     @property
     def has_gpu_sample(self) -> bool:
-        """Return whether anything is measured of its GPU."""
+        """Return whether the sample has a measurement of the rank's GPU."""
         return self.sample is not None and any(value is not None for value in _read_gpu(self.sample))
 
     @property
     def throttled(self) -> str:
-        """Return why its GPU holds its clocks down; "" if it does not, or nobody knows."""
+        """Return why the rank's GPU throttles its clocks, or "" if it does not or that is unknown."""
         return (self.sample.gpu_throttled or "") if self.sample is not None else ""
 
     def phase_ms(self, name: str) -> float | None:
-        """A phase of the rank's step; None where it is not measured, or not yet."""
+        """Return the mean time in a phase of the rank's step, or None if it has not been measured."""
         place, phases = PHASES.index(name), self.phases_ms or ()
         return phases[place] if place < len(phases) and name not in self.unmeasured else None

@@ -1,4 +1,4 @@
-"""Messages between ranks and hub: Hello, batches of records, failures, stacks; and the hub's answers."""
+"""Messages from ranks to the hub (Hello, batches of records, failures, stacks), and the hub's answers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from ddpmon.messages.vocabulary import (
 )
 
 Records = Meta(max_length=MAX_STEPS_PER_BATCH)
-"""Limits a list of records in a batch."""
+"""Limit of the length of a list of records in a batch."""
 Stage: TypeAlias = Annotated[int, Meta(ge=0, lt=len(STAGES))]
 OwnPhase: TypeAlias = Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
 
 
 class Scalar(msgspec.Struct, array_like=True, gc=False):
-    """A value that the script gave to `ddpmon.log`, under its own name."""
+    """A value that the script passed to `ddpmon.log`, under the name that the script chose."""
 
     step: StepCount
     name: Annotated[str, Meta(max_length=MAX_LOGGED)]
@@ -51,20 +51,20 @@ class Scalar(msgspec.Struct, array_like=True, gc=False):
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
-    """A fixed sample of a model's parameters, or of one of the other DIGESTS, as one number to compare ranks by."""
+    """Hash that is compared between ranks: of a fixed sample of a model's parameters, or of another of DIGESTS."""
 
     step: StepCount
     model: SmallCount
-    """Counts the models of a rank in the order they were wrapped."""
+    """Number of the model. A rank counts its models in the order in which they were wrapped."""
     value: Micros
     group: Annotated[str, Meta(max_length=256)] = ""
-    """Name of the process group whose ranks hold replicas of it; without DDP, of the shapes of its parameters."""
+    """Name of the process group whose ranks hold replicas of the model; without DDP, of its parameters' shapes."""
     sequence: Micros = 0
-    """Number of the group's last collective. Ranks with uneven inputs count steps differently; this they all count
-    alike."""
+    """Number of the group's last collective. It is the same on all ranks, whereas ranks with uneven inputs count steps
+    differently."""
     updates: StepCount = 0
-    """Optimizer steps so far on gradients that DDP never reduced, where it was taken after one of them; 0: before a
-    forward."""
+    """If the digest was taken after an optimizer step on gradients that DDP never reduced, the number of such steps so
+    far; 0 if it was taken before a forward."""
     of: Annotated[int, Meta(ge=0, lt=len(DIGESTS))] = 0
     """Index into DIGESTS."""
 
@@ -73,81 +73,82 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     """A collective that a rank issued."""
 
     name: str
-    """"all_reduce", or what it is to DDP: "DDP's gradient all-reduce"."""
+    """Name of the call, such as "all_reduce", or its role in DDP: "DDP's gradient all-reduce"."""
     group: str = ""
     sequence: Micros | None = None
-    """Its number among the collectives of its process group; None: torch does not say."""
+    """Number of the collective in its process group, or None if torch does not tell it."""
     operation: str = ""
-    """Name under which torch itself records it ("all_reduce"); "": it records nothing."""
+    """Name under which torch records the collective ("all_reduce"), or "" if torch does not record it."""
     inputs: str = ""
     """Shapes and types of its inputs, as torch records them: "(8, 1) Float"."""
     outputs: str = ""
-    """The same of its outputs."""
+    """Shapes and types of its outputs, in the same form."""
     is_open: bool = False
-    """It has not ended, as torch records it: on a GPU that is so too while the thread waits elsewhere."""
+    """True if it has not ended according to torch. On a GPU that may be so while the thread waits elsewhere."""
 
 
 class Scope(msgspec.Struct, array_like=True, frozen=True):
-    """A loop or a branch of a script around the line that a frame of a stack is at."""
+    """A loop or branch of the script that encloses the current line of a frame."""
 
     frame: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]
     """Index into the stack's frames."""
     line: Micros
-    """Line of its `for`, `while` or `if`."""
+    """Line number of its `for`, `while` or `if`."""
     first: Micros
-    """The first line that counts as inside."""
+    """Line number of the first line inside it; `last` is that of the last one."""
     last: Micros
     is_loop: bool = True
 
 
 class Stack(msgspec.Struct, array_like=True, tag="stack"):
-    """Place of a rank's training thread at this moment."""
+    """Stack of a rank's training thread at one moment, with the collective in which it may wait."""
 
     rank: Rank
     pid: Pid
     time_us: Micros
     step: StepCount
-    """Steps finished."""
+    """Number of steps that the rank has finished."""
     since_us: Micros
-    """Beginning of the step it is in."""
+    """Moment at which the current step began."""
     phase: OwnPhase
     frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
-    """Python's, innermost first: "train.py:12 main"; those of ddpmon left out."""
+    """Python frames, innermost first, such as "train.py:12 main", without those of ddpmon."""
     own: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)] | None = None
-    """Index of the innermost frame that is no library's."""
+    """Index of the innermost frame that belongs to no library."""
     collective: Collective | None = None
-    """The one it is blocked in, else the last one it issued, as far as torch says."""
+    """The collective in which the thread is blocked, or else the last one it issued, as far as torch tells."""
     blocked: bool = False
-    """It waits inside a collective for the others."""
+    """True if the thread waits inside a collective for other ranks."""
     issued: dict[str, Micros] = msgspec.field(default_factory=dict)
-    """Process group: sequence number of the last collective issued in it."""
+    """Sequence number of the last collective issued in each process group."""
     timeout_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """Time limit of the collective that it waits in, after which torch ends the run; None: not known, or it waits in
-    none."""
+    """Timeout of the collective in which the thread waits, after which torch ends the run. None if it is unknown or the
+    thread waits in no collective."""
     scopes: Annotated[list[Scope], Meta(max_length=MAX_SCOPES)] = msgspec.field(default_factory=list)
-    """Loops and branches around the lines of the script's own frames, once the rank stands still."""
+    """Loops and branches around the current lines of the script's own frames, once the rank stands still."""
     device: Annotated[list[StepCount], Meta(max_length=2)] = msgspec.field(default_factory=list)
-    """Progress of its GPU: finished steps, and marks passed in the one after these; empty: it trains on none."""
+    """Progress of its GPU: the number of finished steps, and of marks passed in the step after these. Empty if the rank
+    does not train on a GPU."""
     worker: Micros = 0
-    """The pid of the DataLoader worker that it waits for; 0: it waits for none."""
+    """Pid of the DataLoader worker for which the thread waits, or 0 if it waits for none."""
 
 
 class Layout(msgspec.Struct, array_like=True):
-    """Contents of a bucket. DDP lays its buckets out anew after the first step."""
+    """Contents of one of DDP's buckets. DDP rebuilds its buckets after the first step."""
 
     number: StepNumber
-    """Counts the layouts of a rank from 1."""
+    """Number of this layout. A rank counts its layouts from 1."""
     model: SmallCount
-    """Counts the models of a rank in the order they were wrapped."""
+    """Number of the model. A rank counts its models in the order in which they were wrapped."""
     index: Micros
-    """DDP's own for the bucket; 0 is the first to be handed over."""
+    """DDP's index of the bucket; 0 is the first that is handed over for reduction."""
     payload_bytes: Micros
     parameters: list[str] = msgspec.field(default_factory=list)
-    """Names, cut where they are very many."""
+    """Names of the bucket's parameters; a very long list is truncated."""
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """A rank says who it is: first on a connection, again when something in it changed."""
+    """A rank introduces itself: this is its first message on a connection, sent again whenever a field changes."""
 
     protocol: SmallCount
     run_id: str
@@ -161,7 +162,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     restart: Annotated[int, Meta(ge=0, lt=MAX_RESTART)] = 0
     """torchrun's restart count: a new attempt of the same rank."""
     device: str = "cpu"
-    """"cpu" or "cuda:K" as torch names it."""
+    """Device as torch names it: "cpu" or "cuda:K"."""
     device_name: str = ""
     backend: str = ""
     torch_version: str = ""
@@ -171,28 +172,28 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     notes: list[str] = msgspec.field(default_factory=list)
     """Measurements that are not possible here, one sentence each ("NVML: not found")."""
     device_clock: bool = False
-    """Its steps lie on its GPU's timeline: lengths are exact, `end_us` is an estimate."""
+    """True if its steps are timed on its GPU: their lengths are exact, and `end_us` is an estimate."""
     cores: SmallCount = 0
-    """That this process may run on; 0: not known."""
+    """Number of cores on which the process may run, or 0 if unknown."""
     compute_threads: SmallCount = 0
-    """That torch uses for one operation on the CPU; 0: not known."""
+    """Number of threads that torch uses for one operation on the CPU, or 0 if unknown."""
     parallelism: Name = ""
-    """Kind of parallel training: DDP, FSDP2, … of `vocabulary`; "" until the first step is over, and where nothing
-    shows it."""
+    """Kind of parallel training, such as DDP or FSDP2 of `vocabulary`. It is "" until the first step is over, and if
+    the kind cannot be detected."""
     unmeasured: Annotated[list[str], Meta(max_length=len(PHASES))] = msgspec.field(default_factory=list)
-    """Phases of PHASES that are not measured in this kind of training: they are part of `other`, or there is nobody to
-    wait for."""
+    """Phases of PHASES that are not measured in this kind of training, because they are part of `other` or because
+    there is no other rank to wait for."""
     missing: dict[str, str] = msgspec.field(default_factory=dict)
-    """Why BUCKETS or GPU_COUNTERS are not there; each reason is one of `notes` too."""
+    """Reasons why BUCKETS or GPU_COUNTERS are missing. Each reason is also one of `notes`."""
     through: SmallCount = 0
-    """Set by hubs: the node whose hub passed it on; 0: it spoke to this hub itself."""
+    """Node whose hub passed the message on, or 0 if the rank sent it to this hub directly. Hubs set it."""
     world: Name = ""
-    """A name that all ranks of its process group have, and those of no other; "": not known (yet)."""
+    """Name that is shared by all ranks of its process group and by no others, or "" if it is not known (yet)."""
     began_us: Micros = 0
-    """Moment at which the probe began in this program, CLOCK_MONOTONIC: a process that replaces its program keeps its
-    pid."""
+    """Moment at which the probe started in this program, CLOCK_MONOTONIC. It identifies the program, because a process
+    that replaces its program (exec) keeps its pid."""
     counter_fd: Annotated[int, Meta(ge=-1, lt=1 << 31)] = -1
-    """The process's descriptor of its `step_counter`; -1: it has none."""
+    """The process's file descriptor of its `step_counter`, or -1 if it has none."""
     setup: Setup = msgspec.field(default_factory=Setup)
     configuration: dict[str, str] = msgspec.field(default_factory=dict)
     """Settings that should be the same on all ranks: communication variables of its environment, its script, each
@@ -200,11 +201,11 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     gpu_users: GpuUsers = []
     """Other processes that hold memory of its GPU."""
     gpu_errors: GpuErrors = []
-    """Critical errors of its GPU since it trains, each kind once: "Xid 79"."""
+    """Critical errors of its GPU since the training began, each kind once: "Xid 79"."""
     cpu_rivals: CpuRivals = CpuRivals()
-    """What took its cores when it last waited for one."""
+    """Competitors for its cores when the rank last waited for a core."""
     steps_before: StepCount = 0
-    """Steps that other ranks had counted when this one was attached to, after them."""
+    """Number of steps that the other ranks had already counted when ddpmon was attached to this rank."""
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
@@ -213,68 +214,69 @@ class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
     rank: Rank
     pid: Pid
     seq: StepNumber
-    """Counts from 1 per process; the hub acknowledges it and drops repeats."""
+    """Number of the batch, from 1 in each process. The hub acknowledges it and drops batches that it already has."""
     now_us: Micros
     stage: Stage
     step: StepCount
-    """Steps finished so far."""
+    """Number of steps finished so far."""
     dropped: StepCount
-    """Records that the probe had to throw away so far."""
+    """Number of records that the probe had to discard so far."""
     phase: OwnPhase = 4
-    """Index into OWN_PHASES of what the training thread is in now."""
+    """Index into OWN_PHASES of the training thread's current phase."""
 
 
 class Batch(BatchHead, array_like=True, tag="batch"):
-    """Records that a rank gathered since the last batch; empty ones are its heartbeat."""
+    """Records that a rank gathered since its last batch. An empty batch is its heartbeat."""
 
     steps: Annotated[list[Step], Records] = msgspec.field(default_factory=list)
     samples: Annotated[list[Sample], Records] = msgspec.field(default_factory=list)
     scalars: list[Scalar] = msgspec.field(default_factory=list)
-    """Not limited as the other lists are: a script may log thousands of values between two batches."""
+    """Logged values. Unlike the other lists, this one has no limit: a script may log thousands between two batches."""
     total_steps: StepNumber | None = None
     unsynchronised: StepCount = 0
-    """Optimizer steps so far whose gradients DDP never reduced, though a model was wrapped in it."""
+    """Number of optimizer steps so far whose gradients DDP never reduced, although a model was wrapped in DDP."""
     digests: Annotated[list[Digest], Records] = msgspec.field(default_factory=list)
     layouts: Annotated[list[Layout], Records] = msgspec.field(default_factory=list)
-    """Layouts that are new."""
+    """Layouts of buckets that the hub has not received yet."""
     pausing: PauseKind | None = None
-    """Index into PAUSES of what the training thread does instead of training, if it does."""
+    """Index into PAUSES of the training thread's activity, if it is not training."""
     beats: StepCount = 0
-    """Counts what was heard of the training thread: while it rises, the rank comes on, whatever its steps do."""
+    """Number of signs of life of the training thread. While it rises, the rank makes progress even without steps."""
     closing_pauses: Annotated[list[Pause], Records] = msgspec.field(default_factory=list)
-    """Pauses since the last step, in µs after its end; only in the last batch."""
+    """Pauses since the last step, in µs after its end. Only the last batch has them."""
     epoch: StepNumber | None = None
-    """The one that runs, counted from 1; None: not known here."""
+    """Current epoch of the training, counted from 1, or None if it is not known here."""
     epochs: StepNumber | None = None
     merged: StepCount = 0
-    """Number of batches, those just before it, that the hub of a node has put into it."""
+    """Number of batches directly before this one that the hub of a node has merged into it."""
     skipped: Annotated[int, Meta(ge=0, le=SCALED_UPDATES)] = 0
-    """Number of the latest 100 updates that a GradScaler skipped, as gradients were infinite or NaN."""
+    """Number of the latest 100 updates that a GradScaler skipped because gradients were infinite or NaN."""
     held_out: StepCount = 0
-    """Updates in a row of a model in evaluation mode which was in training mode before, where the mode matters."""
+    """Number of successive updates in evaluation mode of a model that was in training mode before, if the mode makes
+    a difference to the model."""
 
     @property
     def first_seq(self) -> int:
-        """The number of the first batch that is in it."""
+        """Return the number of the first batch that is merged into this one."""
         return self.seq - self.merged
 
 
 class Failure(msgspec.Struct, array_like=True, tag="failure"):
-    """An exception that nobody caught in a rank."""
+    """An uncaught exception of a rank."""
 
     rank: Rank
     pid: Pid
     time_us: Micros
     error: str
-    """Type and message, one line."""
+    """Type and message of the exception, in one line."""
     traceback: str = ""
     step: StepCount = 0
     facts: dict[str, str] = msgspec.field(default_factory=dict)
-    """Facts that explain it, which the rank looked up: a port's holder, names of parameters."""
+    """Facts that the rank looked up to explain the exception, such as the process that holds a port."""
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
-    """The rank leaves; the hub answers with `Ack` of `seq` once everything up to it is recorded."""
+    """The rank leaves. The hub answers with an `Ack` of `seq` once it has recorded everything up to `seq`."""
 
     rank: Rank
     pid: Pid
@@ -283,57 +285,57 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
 
 
 class Card(msgspec.Struct, array_like=True, tag="card"):
-    """Entry of a hub in the store of the ranks' process group, for the hubs of other nodes."""
+    """Contact data that a hub publishes in the store of the ranks' process group, for the hubs of other nodes."""
 
     key: str
-    """Its CURVE public key, Z85."""
+    """CURVE public key of the hub, in Z85."""
     run_id: str
     addresses: list[str] = msgspec.field(default_factory=list)
-    """Endpoints of ZeroMQ where it listens, if it is the root."""
+    """ZeroMQ endpoints on which the hub listens, if it is the root."""
     admits: list[int] = msgspec.field(default_factory=list)
-    """The root: nodes whose hubs it lets in by now."""
+    """Nodes whose hubs the root admits so far, if this hub is the root."""
 
 
 class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
-    """A rank can reach the store of a process group that spans nodes, and what it has read there so far."""
+    """A rank reports that it reaches the store of a process group over several nodes, and what it has read there."""
 
     rank: Rank
     pid: Pid
     node: SmallCount
-    """Its own: torchrun's GROUP_RANK, or as it was counted."""
+    """Number of the rank's own node: torchrun's GROUP_RANK, or counted by ddpmon if there is none."""
     nodes: Annotated[int, Meta(gt=1, le=MAX_WORLD)]
     towards: str = ""
-    """A host that every node reaches: MASTER_ADDR."""
+    """A host that every node can reach: MASTER_ADDR."""
     root: Card | None = None
-    """Card of the hub of rank 0, once that lets in this rank's hub."""
+    """Card of rank 0's hub, once that hub admits the hub of this rank."""
     keys: dict[int, str] = msgspec.field(default_factory=dict)
-    """Rank 0: public keys of other nodes' hubs."""
+    """Public keys of the other nodes' hubs; only rank 0 reads them."""
 
 
 FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | StackSamples | Profile | Meeting
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
-    """The hub has this rank's Hello. Without it the rank says it again, and all that was not acknowledged."""
+    """The hub tells a rank whether it has its Hello. If not, the rank sends it and all unacknowledged batches again."""
 
     epoch: str
-    """Another one: a new hub."""
+    """Identifies this process of the hub, so that a rank notices when a new hub has started."""
     has_hello: bool = True
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):
-    """Everything up to `seq` of this process is recorded."""
+    """The hub has recorded everything up to `seq` of this process."""
 
     seq: int
 
 
 class Where(msgspec.Struct, array_like=True, tag="where"):
-    """The hub wants this rank's `Stack`."""
+    """The hub asks a rank for its `Stack`."""
 
     brief: bool = False
-    """True for a rank that may well come on: what would stop it for a moment is left out."""
+    """True if the rank may still be making progress, so that measurements that would interrupt it are left out."""
 
 
 AskedOfRank: TypeAlias = Where | SampleStacks | ProfileSteps
-"""Requests that a rank answers when it can."""
+"""Requests of the hub that a rank answers as soon as it can."""
 ToRank: TypeAlias = Welcome | Ack | AskedOfRank | Card

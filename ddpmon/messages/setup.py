@@ -1,6 +1,6 @@
-"""Training setup that a rank reads from the script's DataLoaders, models and optimizers. A part of Hello.
+"""Training setup that a rank reads from the script's DataLoaders, models and optimizers: a part of Hello.
 
-The decoder checks ranges too, by the annotations here.
+The decoder checks the ranges that the annotations declare.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import msgspec
 from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 
 MAX_LOADERS = MAX_MODELS = MAX_PARAMETER_NAMES = 4
-"""Most loaders, models and parameter names that a rank reports."""
+"""Largest number of loaders, of models and of parameter names that a rank reports."""
 MAX_REPEATS = 3
-"""Passes are counted so far: a count that went on would be told anew after each of them."""
+"""Largest count of repeated passes. Without this limit each pass would change the count and cost another Hello."""
 MAX_CORES = 4096
 SEED_VARIES = -1
-"""Replaces a seed that changes with each pass: ranks begin passes at different moments, so it cannot be compared."""
+"""Replaces a seed that changes with each pass, which cannot be compared as ranks begin passes at different moments."""
 DISTRIBUTED_SAMPLER = "DistributedSampler"
 ANOMALY, DETAIL, LAUNCH_BLOCKING = "detect_anomaly", "TORCH_DISTRIBUTED_DEBUG=DETAIL", "CUDA_LAUNCH_BLOCKING=1"
 DEBUG_MODES = (ANOMALY, DETAIL, LAUNCH_BLOCKING)
-"""Switches that help to find a fault and make each step slower."""
+"""Debugging switches that make each step slower."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
 World = Annotated[int, msgspec.Meta(ge=0, le=MAX_WORLD)]
@@ -32,67 +32,68 @@ Cores = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=MAX_CORES)]], msgspe
 
 
 class Loader(msgspec.Struct, array_like=True):
-    """A DataLoader that a rank trains from, as its latest pass began."""
+    """A DataLoader from which a rank trains, in its state when its latest pass began."""
 
     workers: World = 0
     persistent: bool = False
     """True if its workers live on from one pass to the next."""
     batches: Count = 0
-    """That a pass has; 0: not known."""
+    """Number of batches in a pass, or 0 if unknown."""
     sampler: Name = ""
-    """DISTRIBUTED_SAMPLER itself; "": any other, of which the fields below are not read."""
+    """DISTRIBUTED_SAMPLER if the sampler is exactly that class, else "". `replicas` to `samples` are read of that
+    sampler only."""
     replicas: Count = 0
     rank: Count = 0
     seed: Annotated[int, msgspec.Meta(ge=SEED_VARIES, lt=MAX_US)] = 0
     shuffle: bool = False
     samples: Count = 0
-    """Samples of all ranks in a pass."""
+    """Number of samples of all ranks in a pass."""
     repeats: Repeats = 0
-    """Passes in a row that trained and had the order of the pass before them."""
+    """Number of successive training passes that had the order of the pass before them."""
     seed_repeats: Repeats = 0
-    """The same of passes whose workers began with the seeds of the pass before."""
+    """Number of successive training passes whose workers began with the seeds of the pass before them."""
     again: bool = False
-    """True if an earlier pass over the same data trained and came to its end."""
+    """True if an earlier training pass over the same data was completed."""
 
 
 class Model(msgspec.Struct, array_like=True):
-    """A DDP model, its parameters beside those of the optimizers, and what looking for unused ones takes."""
+    """A DDP model: its parameters compared with those of the optimizers, and its search for unused parameters."""
 
     number: World
-    """Counts the models of a rank in the order they were wrapped."""
+    """Number of the model. A rank counts its models in the order in which they were wrapped."""
     ranks: World = 0
-    """In its process group."""
+    """Number of ranks in its process group."""
     parameters: Count = 0
-    """That DDP reduces."""
+    """Number of parameters that DDP reduces."""
     stepped: Count = 0
-    """Parameters of these that are in an optimizer which steps."""
+    """Number of these parameters that are in an optimizer which steps."""
     idle: Names = []
-    """Names of the first ones that are in no optimizer."""
+    """Names of the first of these parameters that are in no optimizer."""
     idle_count: Count = 0
     unreduced: Names = []
-    """Names of the first parameters that an optimizer updates and DDP does not reduce: they were frozen when it was
-    made, or were made later."""
+    """Names of the first parameters that an optimizer updates and DDP does not reduce, because they were frozen when
+    the model was wrapped, or were created later."""
     unreduced_count: Count = 0
     search_us: Count = 0
-    """Time to look for unused parameters in a backward; 0: DDP does not."""
+    """Time that DDP spends in a backward on the search for unused parameters, or 0 if it does not search."""
     searches: Count = 0
-    """Backward calls whose unused parameters were counted."""
+    """Number of backward calls whose unused parameters were counted."""
     unused: Count = 0
-    """The most that any of them left unused on some rank."""
+    """Largest number of unused parameters that any of these calls left on some rank."""
     joins: bool = False
-    """True if it trains under torch's Join, which provides for ranks that have fewer batches."""
+    """True if the model trains under torch's Join, which allows ranks to have fewer batches."""
 
 
 class Setup(msgspec.Struct, array_like=True):
-    """Training setup of a script, as its objects showed at the first step and since."""
+    """Training setup of a script, read from its objects at the first step and since then."""
 
     loaders: Annotated[list[Loader], msgspec.Meta(max_length=MAX_LOADERS)] = []
     models: Annotated[list[Model], msgspec.Meta(max_length=MAX_MODELS)] = []
     reductions: Count = 0
-    """Number of reductions of the only DDP model's gradients between two updates; 0: not known."""
+    """How often the gradients of the only DDP model are reduced between two updates, or 0 if unknown."""
     debugging: Annotated[list[Name], msgspec.Meta(max_length=len(DEBUG_MODES))] = []
-    """DEBUG_MODES that are on."""
+    """DEBUG_MODES that are switched on."""
     cores: Cores = []
-    """The cores that the training thread may run on, by their numbers; none: not known."""
+    """Numbers of the cores on which the training thread may run, or empty if unknown."""
     worker_cores: Cores = []
-    """Cores that the workers of its DataLoaders may run on."""
+    """Numbers of the cores on which the workers of its DataLoaders may run."""

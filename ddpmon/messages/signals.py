@@ -1,10 +1,14 @@
-"""Signals that a rank answers. Viewers do not import this: other systems have no SIGRTMIN. Standard library only."""
+"""Signals that a rank answers.
+
+Viewers do not import this module, because not every system has SIGRTMIN. It imports the standard library only.
+"""
 
 from __future__ import annotations
 
 import signal
 
 STACK_SIGNAL = int(signal.SIGRTMIN) + 7
-"""Answered by a handler in C: code that keeps the GIL cannot hold it up."""
+"""Asks for the stack of a thread. A handler in C answers it, so that code which holds the GIL cannot delay the
+answer."""
 SAMPLE_SIGNAL = STACK_SIGNAL + 1
-"""Sent to a training thread by a timer of its own process, while its stack is sampled."""
+"""Takes one sample of the training thread's stack. A timer of the rank's own process sends it to that thread."""

@@ -1,9 +1,9 @@
-"""The one way in for what viewers show: a snapshot that is whole and fits together, or WireError.
+"""Check of every snapshot before viewers show it: an inconsistent one raises WireError.
 
-Types and ranges are the decoder's; what is here is what parts of a snapshot say of each other. A screen may then count
-on it: lists that belong together are equally long, the ranks are those of the world and in its order, moments are
-finite. That holds for a hub's snapshot as for one that was made from a damaged recording. Text is not made plain here:
-it is where it is written to a terminal.
+The decoder checks types and ranges; this module checks that the parts of a snapshot fit together. So screens can rely
+on this: lists that belong together are equally long, the ranks are those of the world in its order, and moments are
+finite. That holds for a hub's snapshot and for one that was made from a damaged recording. Control characters in text
+are not removed here, but where the text is written to a terminal.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _snapshot = msgspec.msgpack.Decoder(Snapshot)
 
 
 def decode_snapshot(frame: bytes) -> Snapshot:
-    """Decode and check what the hub sent to a viewer; WireError names what is wrong with it."""
+    """Decode and check a snapshot from the hub, or raise a WireError that names what is wrong with it."""
     shot = decode(_snapshot, frame)
     check(shot)
     return shot
 
 
 def check(shot: Snapshot) -> None:
-    """Check what the types do not; WireError names what is wrong."""
+    """Check that the parts of a snapshot fit together, or raise a WireError that names what is wrong."""
     _check_ranks(shot.ranks, shot.run.world_size)
     _check_series(shot.loss_series, "loss")
     _check_series(shot.own_series, "own time")
@@ -54,12 +54,17 @@ def check(shot: Snapshot) -> None:
 
 
 def check_printed(printed: PrintedView) -> None:
-    """WireError where it cannot be."""
+    """Check the number of lines in a rank's output, and raise WireError if it is impossible."""
     _check(len(printed.lines) <= min(PRINTED_LINES, printed.total), f"{len(printed.lines)} lines of a rank's output")
 
 
 def checked(shot: Snapshot) -> Snapshot:
-    """A snapshot that was made here, of a recording, as a viewer would be sent it; WireError as above."""
+    """Encode, decode and check a snapshot that this process made from a recording, as if a hub had sent it.
+
+    Raises:
+        WireError: the snapshot cannot be encoded, or its parts do not fit together.
+
+    """
     try:
         frame = encode(shot)
     except (UnicodeEncodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
@@ -73,7 +78,7 @@ def _check(ok: bool, complaint: str) -> None:
 
 
 def _check_ranks(ranks: list[RankView], world_size: int) -> None:
-    """That they are the whole world, in its order."""
+    """Check that the ranks are the whole world, in its order."""
     _check(len(ranks) == world_size, f"{len(ranks)} ranks of {world_size}")
     for place, view in enumerate(ranks):
         if view.rank != place:

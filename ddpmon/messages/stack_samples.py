@@ -14,76 +14,76 @@ MAX_SAMPLED_S = 300.0
 MAX_STACKS = 200
 MAX_READERS = 64
 LOADER_ITERATOR = "_MultiProcessingDataLoaderIter."
-"""Beginning of a method's name in the stack of a thread that waits for DataLoader workers."""
+"""Prefix of the method name in the stack of a thread that waits for DataLoader workers."""
 
 
 class SampleStacks(msgspec.Struct, array_like=True, tag="sample"):
-    """The hub asks a rank to sample the stack of its training thread, beginning now."""
+    """The hub asks a rank to sample the stack of its training thread from now on, for some seconds."""
 
     seconds: Annotated[float, Meta(gt=0, le=MAX_SAMPLED_S)]
 
 
 class SampledStack(msgspec.Struct, array_like=True, frozen=True):
-    """A stack that the training thread was seen with."""
+    """A distinct stack of the training thread, and how often it was sampled."""
 
     phase: Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
     count: StepNumber
-    """Samples that showed it in this phase."""
+    """Number of samples that showed this stack in this phase."""
     frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
-    """As in `Stack`; empty: several rare stacks together."""
+    """Frames in the form of `Stack.frames`; empty if this entry sums up several rare stacks."""
     own: Annotated[list[Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]], Meta(max_length=MAX_FRAMES)] = []
-    """Indices of the frames that are no library's, innermost first."""
+    """Indices of the frames that belong to no library, innermost first."""
 
 
 class DataReader(msgspec.Struct, array_like=True, frozen=True):
-    """What a process that loads a rank's data did meanwhile: a DataLoader worker, or the rank itself."""
+    """Activity of a process that loads a rank's data (a DataLoader worker, or the rank) while stacks were sampled."""
 
     pid: Pid
     cores: Cores = 0.0
-    """Cores that it used."""
+    """Number of cores that the process used."""
     read_bytes_per_s: Amount = 0.0
-    """Data that it read from storage."""
+    """Rate at which the process read data from storage, in bytes a second."""
     starved_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Share of the time in which it could run and got no core."""
+    """Share of the time in which the process could run but got no core."""
     looks: StepCount = 0
-    """How often its state was read while the rank waited for it, or loaded data itself."""
+    """How often the state of the process was read while the rank waited for it, or loaded data itself."""
     running: StepCount = 0
-    """How often it computed then, or could have."""
+    """How many of these `looks` found it running or ready to run."""
     blocked: StepCount = 0
-    """How often it waited for storage then, network file systems included."""
+    """How many of these `looks` found it waiting for storage, including network file systems."""
     checks: StepCount = 0
-    """How often a worker's stack was read while the rank waited for another one."""
+    """How often the stack of this worker was read while the rank waited for another worker."""
     idle: StepCount = 0
-    """How often it had nothing to do then."""
+    """How many of these `checks` found it without work."""
 
 
 class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
-    """The stacks of a training thread in some whole steps."""
+    """A rank's answer to `SampleStacks`: the stacks of its training thread over some whole steps."""
 
     rank: Rank
     pid: Pid
     first_step: StepNumber
     last_step: StepNumber
     steps: StepNumber
-    """Steps that were sampled."""
+    """Number of steps that were sampled."""
     span_us: Micros
-    """Length of these steps together, without pauses."""
+    """Total length of these steps, without pauses."""
     count: StepNumber
-    """Samples in them, those in which the rank waited for others included."""
+    """Number of samples in these steps, including those in which the rank waited for others."""
     stacks: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)]
     """Stacks in the phases of its own work, the most frequent first."""
     workers: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)] = []
-    """Stacks of the DataLoader workers that it waited for, without the frames in which they were started."""
+    """Stacks of the DataLoader workers for which the rank waited, without the frames that started the workers."""
     readers: Annotated[list[DataReader], Meta(max_length=MAX_READERS)] = []
-    """The DataLoader's workers in their order; the rank itself, where it has none."""
+    """Workers of the DataLoader in their order, or the rank itself if there are no workers."""
     mount: Name = ""
-    """Mount point of the file system for which they waited most; "": for none, or it is not known."""
+    """Mount point of the file system for which the readers waited most, or "" if there is none or it is unknown."""
     file_system: Name = ""
-    """Type of that one: nfs4."""
+    """Type of that file system, such as nfs4."""
     swapped_bytes: Micros = 0
-    """Memory of the rank that is in swap."""
+    """Memory of the rank that is swapped out, in bytes."""
 
     @property
     def sample_ms(self) -> float:
-        """Return the milliseconds that a sample stands for."""
+        """Return how many milliseconds one sample represents."""
         return self.span_us / self.count / 1e3

@@ -1,8 +1,9 @@
-"""Counts a rank's steps in memory that outlives it: a rank that is killed cannot send its last records.
+"""Counter of a rank's steps in memory that outlives the rank, because a killed rank cannot send its last records.
 
-The rank makes the memory (a sealed memfd), its training thread counts in it, and the hub opens it when the rank says
-hello. The training thread does not know what a step is, so it counts updates: synchronised gradients, and optimizer
-steps on gradients that were not. The background thread adds how many updates the steps took that it has read.
+The rank creates the memory (a sealed memfd), its training thread counts in it, and the hub opens it when the rank sends
+Hello. The training thread cannot tell steps apart, so it counts updates: synchronised gradients, and optimizer steps on
+gradients that were not synchronised. The background thread writes how many steps it has read, and how many updates
+these took.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import struct
 
 NAME = "ddpmon-steps"
 UPDATES = 0
-"""The place of the training thread's count."""
+"""Index of the training thread's count of updates."""
 READ = 1
-"""The place of what the background thread adds: the updates of all finished steps, and how many steps that are."""
+"""Index of the first number that the background thread writes: the updates of all steps that it has read. The number
+of these steps follows."""
 _PLACES = struct.Struct("@QQQ")
 BYTES = _PLACES.size
 
 
 def finished_steps(content: bytes) -> int:
-    """Return how many steps the rank finished, where each takes as many updates as those before it did."""
+    """Estimate how many steps the rank finished, assuming as many updates per step as in the steps read before."""
     updates, updates_read, steps = _PLACES.unpack(content)
     unread = max(0, updates - updates_read)
     if not steps:
-        return int(unread)  # it was killed before its background thread had read the first one
+        return int(unread)  # The rank was killed before its background thread had read the first step.
     return int(steps + (unread * steps // updates_read if updates_read else 0))

@@ -1,4 +1,4 @@
-"""Parts of a snapshot that are there only where a screen asks for them, and costs, which are always there."""
+"""Parts of a snapshot that are included only on request of a screen, and the costs, which are always included."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ddpmon.messages.vocabulary import SYNC_GRADIENTS, SYNC_KINDS, Count, Rank, 
 
 
 class AllReduceView(msgspec.Struct, frozen=True):
-    """Cost of the gradient synchronisation, mean over steps and ranks; without DDP the cost of all collectives."""
+    """Mean cost of the gradient synchronisation over steps and ranks. Without DDP it is the cost of all collectives."""
 
     payload_bytes: float
-    """Bytes of a step."""
+    """Number of bytes that are reduced per step."""
     wait_ms: float
     transfer_ms: float
     exposed_share: float
-    """Wait + transfer over the step: the part of communication that compute did not hide."""
+    """(Wait + transfer) / length of the step: the part of communication that compute did not hide."""
     gain_without_waiting: float | None = None
-    """Speed-up if the work of each step were spread evenly, so that nobody waits."""
+    """Speed-up if the work of each step were spread evenly, so that no rank waits."""
     gain_with_even_transfer: float | None = None
-    """The same if every step's transfer took its median."""
+    """Speed-up if the transfer of every step took the median time."""
     beside_ms: float | None = None
-    """Blocked in other synchronisations of a step: buffers, collectives that the script calls."""
+    """Time per step blocked in other synchronisations: buffers, and collectives that the script calls."""
     kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
-    """Kind, of SYNC_KINDS: where DDP synchronises no gradients, all collectives, whose bytes are not counted."""
+    """One of SYNC_KINDS. If DDP synchronises no gradients, it is that of collectives, whose bytes are not counted."""
 
 
 class EfficiencyView(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ class EfficiencyView(msgspec.Struct, frozen=True):
     load_balance: float
     """mean(own) / mean over steps of max(own) = load_balance_persistent x load_balance_moving"""
     load_balance_persistent: float
-    """mean over ranks of window means / max of window means: the same rank is late"""
+    """mean over ranks of window means / max of window means: below 1 if the same rank is always late"""
     load_balance_moving: float
-    """max of window means / mean over steps of max(own): a different rank is late each time"""
+    """max of window means / mean over steps of max(own): below 1 if a different rank is late each time"""
     communication: float
     """mean over steps of max(own) / step"""
 
@@ -47,79 +47,81 @@ class SeriesView(msgspec.Struct, frozen=True):
 
     name: Text
     seconds: list[Seconds]
-    """Moment of the last step in each point, since the run started."""
+    """Moment of the last step in each point, in seconds since the run started."""
     steps: list[Count]
-    """The number of that step; 0: none."""
+    """Number of that step, or 0 if there is none."""
     low: list[float | None]
     median: list[float | None]
-    """Median of each point; of several steps, the mean of their medians."""
+    """Median over the ranks. If a point merges several steps, it is the mean of their medians."""
     high: list[float | None]
     worst: list[Rank | None]
-    """The rank with the highest value, or the lowest where that is the one to look at; None: nobody is known to be."""
+    """Rank with the worst value in each point: the highest, or for some quantities the lowest. None if unknown."""
     merged: Count = 1
-    """So many steps are in a point, or seconds of samples."""
+    """Number of steps, or of seconds of samples, that a point merges."""
     first_s: Seconds = 0.0
-    """Moments of the quantity's first and last value."""
+    """Moment of the quantity's first value, in seconds since the run started."""
     last_s: Seconds = 0.0
+    """Moment of the quantity's last value, in seconds since the run started."""
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):
-    """A row of the heat map: one rank, or the worst of several at each moment."""
+    """A row of the heat map: one rank, or several ranks of which each column shows the worst value."""
 
     hosts: tuple[Text, Text]
-    """Hosts of its first and its last rank."""
+    """Hosts of the first and of the last rank of the row."""
     ranks: tuple[Rank, Rank]
-    """The first and the last."""
+    """First and last rank of the row."""
     count: Count
     worst: Rank
     """The rank that is worst over all columns."""
     hot_share: float = 0.0
-    """Share of the columns that are late, or at least 5% over the others; for waits half of the step, for GPUs idle
-    half of the time."""
+    """Share of the columns that are hot: late, or at least 5% above the other ranks. A wait is hot from half of the
+    step on, a GPU if it is idle for at least half of the time."""
     hot_since: Count | None = None
-    """The step since which all are; None: the last one is not."""
+    """Step from which on every column is hot, or None if the last column is not."""
     meant: Count = 0
-    """Number of its ranks that are late anywhere; 0: not asked for, or none."""
+    """Number of ranks of the row that are late in any column, or 0 if lateness was not requested."""
 
 
 class HeatView(msgspec.Struct, frozen=True):
-    """Ranks through time."""
+    """Heat map of one quantity: a row for each rank or group of ranks, a column for each span of steps."""
 
     metric: Text
     steps: Count
-    """In a column."""
+    """Number of steps in a column."""
     first: Count
-    """The number of the first column, counted from the first step on: steps from first x steps."""
+    """Index of the first column, counted from the run's first step: its steps begin at first x steps."""
     columns: Count
     last_step: Count
     low: float
-    """Values of a cell of 1 and of 254: fractions over the median, of the step, of the time in which the GPU did
-    nothing, or losses."""
+    """Value of a cell of 1, and `high` that of a cell of 254. Depending on the metric it is an excess over the median
+    as a fraction, a share of the step, a share of the time in which the GPU was idle, or a loss."""
     high: float
     rows: list[HeatRow]
     cells: bytes
-    """Row by row. 0: nothing known; 255: not finite."""
+    """One byte per cell, row by row: 0 means that nothing is known, 255 that the value is not finite."""
     beyond_chance: bool = False
-    """A cell is 1: within the noise; or 2 and more: late, by the first of HEAT_LEVELS and further ones."""
+    """True if cells tell lateness from noise: 1 is within the noise; 2 and more is late, by HEAT_LEVELS in order."""
     noise: float | None = None
-    """The share up to which a cell is within the noise; None: it was not measured."""
+    """Excess up to which a cell is within the noise, as a fraction, or None if it was not measured."""
     moments: list[Seconds | None] = msgspec.field(default_factory=list)
-    """Moments at which columns ended, since the run started: HEAT_MOMENTS of them evenly from the first to the last."""
+    """Moments at which HEAT_MOMENTS columns ended, in seconds since the run started. These columns are spaced evenly
+    from the first to the last."""
 
 
 class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
-    """A step of the whole world."""
+    """A step of all ranks together."""
 
     step: Count
     length_ms: float
     critical: Rank | None
-    """The rank that arrived last."""
+    """The rank that arrived last, or None if it is not known."""
     mended_ms: float | None
-    """Length that the step would have had with `mended` as its peers."""
+    """Length that the step would have had if the ranks in `mended_ranks` had been as fast as their peers."""
 
 
 class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
-    """A rank in the last steps."""
+    """The phases of a rank in the last steps."""
 
     rank: Rank
     host: Text
@@ -133,11 +135,11 @@ class LongStep(msgspec.Struct, array_like=True, frozen=True):
     step: Count
     length_ms: float
     rank: Rank
-    """That arrived last, or else did most."""
+    """Rank that arrived last, or if that is unknown the rank with the most own time."""
     phase: Text
-    """Phase, of PHASES, that is longest over its usual length."""
+    """Phase, of PHASES, that exceeds its usual length by the most."""
     over_ms: float
-    """Excess of that phase."""
+    """Time by which that phase exceeds its usual length."""
 
 
 class TimelineView(msgspec.Struct, frozen=True):
@@ -146,43 +148,43 @@ class TimelineView(msgspec.Struct, frozen=True):
     steps: list[TimelineStep]
     """Oldest first."""
     rows: list[TimelineRow]
-    """The latest to arrive first."""
+    """Some of the requested ranks, with the latest to arrive first."""
     ranks: Rank
-    """In the world, of those that were wished for."""
+    """Total number of the requested ranks in the world."""
     mended: Rank | None = None
-    """The rank that holds the others back, whose own time is its peers' in `mended_ms`; of several the first."""
+    """First of the ranks that hold the others back; `mended_ms` assumes the own time of its peers for it."""
     mended_ranks: list[Rank] = msgspec.field(default_factory=list)
-    """All of them."""
+    """All ranks that hold the others back."""
     mended_host: Text = ""
-    """The host that holds the others back; "": ranks do."""
+    """Host that holds the others back, or "" if single ranks do."""
     longest: list[LongStep] = msgspec.field(default_factory=list)
-    """The longest first, where they are wished for."""
+    """The longest steps of the run, the longest first, if requested."""
     longest_since: Count = 0
-    """The first step that was looked at for them."""
+    """First step that was examined for `longest`."""
 
 
 class CostView(msgspec.Struct, frozen=True):
-    """Cost of all-reduce, and the efficiencies, over other steps than the snapshot's window."""
+    """Cost of all-reduce, and the efficiencies, over steps that a viewer selects instead of the snapshot's window."""
 
     over: Text
     """One of COST_WINDOWS."""
     window: tuple[Count, Count]
     """The first and the last step."""
     steps: Count
-    """That the costs are of."""
+    """Number of steps over which the costs are computed."""
     all_reduce: AllReduceView | None
     efficiency: EfficiencyView | None
     slowest: Rank | None = None
     """The rank with the most own time."""
     slowest_over: float | None = None
-    """Its own time over the median of the others', as a fraction."""
+    """Own time of that rank in excess of the median of the others, as a fraction."""
 
 
 class PrintedLine(msgspec.Struct, array_like=True, frozen=True):
     """A line of a rank's output."""
 
     stream: Text
-    """"out", "err", or "launcher" where its launcher prints for it."""
+    """"out" or "err", or "launcher" if the launcher prints the rank's output."""
     text: Text
 
 
@@ -191,63 +193,64 @@ class PrintedView(msgspec.Struct, frozen=True):
 
     rank: Rank
     total: Count = 0
-    """Number of lines that were read so far: `lines` are the last of those."""
+    """Number of lines that were read so far; `lines` are the last of them."""
     lines: list[PrintedLine] = msgspec.field(default_factory=list)
     why: Text = ""
-    """Why there is none, in words."""
+    """Text that says why there is no output, or "" if there is some."""
 
 
 class StackView(msgspec.Struct, frozen=True):
-    """Last known place of a rank's training thread, by its latest stack."""
+    """Last known place of a rank's training thread, according to its latest stack."""
 
     rank: Rank
     stack: Stack | None = None
     at: Seconds | None = None
-    """Moment of the stack, Unix seconds; None: on a host whose clock is another."""
+    """Moment of the stack in Unix seconds, or None if the rank is on a host with another clock."""
     asked: bool = False
-    """A viewer asked, and it has not answered yet."""
+    """True if a viewer has requested the stack and the rank has not answered yet."""
     why: Text = ""
-    """Why there is no stack, in words; empty: nothing is in its way."""
+    """Text that says why there is no stack, or "" if nothing prevents one."""
     steps_since: Count = 0
-    """Steps that it has finished since: where there are some, it is elsewhere by now."""
+    """Number of steps that the rank has finished since the stack; if not 0, the stack is out of date."""
 
 
 class Course(msgspec.Struct, array_like=True, frozen=True):
-    """One quantity of a rank, or of a core, through time. A cell a column, the newest last; 0: nothing known; 255: not
-    finite.
+    """A quantity of a rank, or of a CPU core, over time.
+
+    Each cell is a column, the newest last: 0 means that nothing is known, 255 that the value is not finite.
     """
 
     rank: Rank
-    """The rank, or the number of the core, as the kernel counts them."""
+    """The rank, or the kernel's number of the core."""
     name: Text
     low: float
-    """Values of a cell of 1 and of 254."""
+    """Value of a cell of 1; `high` is that of a cell of 254."""
     high: float
     cells: bytes
     peers: bytes = b""
-    """The median of its peers; empty: it is not compared."""
+    """Cells of the median of the rank's peers, or empty if it is not compared."""
     longer: Text = ""
-    """Moment since which it takes longer than its peers, in words; empty: it does not."""
+    """Text that says since when the rank takes longer than its peers, or "" if it does not."""
 
 
 class CoursesView(msgspec.Struct, frozen=True):
-    """Courses through the same steps or seconds."""
+    """Quantities over the same steps or seconds."""
 
     per_column: Count
-    """Steps in a column, or seconds."""
+    """Number of steps or seconds in a column."""
     columns: Count
-    """0 of cores: nobody tells of them, now or later."""
+    """Number of columns. For cores, 0 means that they are not measured, now or later."""
     courses: list[Course]
-    """None before anything is measured."""
+    """One course per quantity and rank; empty before anything is measured."""
     last_step: Count = 0
     host: Text = ""
-    """The machine whose cores they are."""
+    """Host of the cores, if the courses are of cores."""
 
 
 class InspectView(msgspec.Struct, frozen=True):
-    """One rank through time, and where it is."""
+    """One rank over time, and the latest stack of its training thread."""
 
     rank: Rank
     history: CoursesView
-    """Its own time, each of PHASES, its step and its loss; empty before its first step."""
+    """Courses of its own time, each of PHASES, its step length and its loss; empty before its first step."""
     where: StackView

@@ -1,7 +1,7 @@
-"""The snapshot that viewers are shown, and its parts.
+"""The snapshot that viewers show, and its parts.
 
-The types say what a value may be; the decoder of viewers refuses a snapshot with others. A measured quantity may be
-any float, nan and infinity too.
+The types declare the allowed values; the decoder of viewers refuses a snapshot with others. A measured quantity may be
+any float, including NaN and infinity.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class BucketView(msgspec.Struct, frozen=True):
     index: Count
     payload_bytes: Count
     launch_ms: float
-    """After the start of the step."""
+    """Moments at which the all-reduce began and ended, in milliseconds after the start of the step."""
     end_ms: float
     transfer_ms: float
-    """On the rank that took the shortest in each step: the one that waited for nobody."""
+    """Duration on the rank that took the shortest in each step, which is the one that waited for no other rank."""
     parameters: list[Text]
 
 
 class TimesView(msgspec.Struct, frozen=True):
-    """Division of a run's time, in seconds; the world's, not a sum over ranks."""
+    """How a run spent its time, in seconds of wall-clock time, not summed over ranks."""
 
     start_s: Seconds
     """Time from the launch to the end of the first step."""
     training_s: Seconds
-    """In training steps since then."""
+    """Time in training steps since then."""
     paused_s: dict[Text, Seconds] = msgspec.field(default_factory=dict)
     """Time of each kind of pause in PAUSES that occurred."""
     counts: dict[Text, Count] = msgspec.field(default_factory=dict)
@@ -55,44 +55,45 @@ class TimesView(msgspec.Struct, frozen=True):
 
 
 class PausingView(msgspec.Struct, frozen=True):
-    """Activity of a run that does not train just now."""
+    """Activity of a run that is not training at the moment."""
 
     kind: Text
     """One of PAUSES."""
     ranks: list[Rank]
-    """Ranks that do it."""
+    """Ranks that are in this pause."""
     seconds: Seconds
+    """Time since the pause began."""
 
 
 class Series(msgspec.Struct, frozen=True):
     """A quantity over time for all ranks at once, oldest first; all lists are equally long."""
 
     seconds: list[Seconds] = msgspec.field(default_factory=list)
-    """Moments since the run started."""
+    """Moment of each point, in seconds since the run started."""
     low: list[float | None] = msgspec.field(default_factory=list)
     median: list[float | None] = msgspec.field(default_factory=list)
     high: list[float | None] = msgspec.field(default_factory=list)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened to the run."""
+    """Something that happened to the run, as one sentence."""
 
     at: Seconds
-    """Unix seconds."""
+    """Moment of the event, in Unix seconds."""
     severity: Text
     """"info", "warn" or "critical"."""
     text: Text
 
 
 class DeviceMark(msgspec.Struct, frozen=True):
-    """Words of a finding about the machines of its ranks."""
+    """Mark on the Devices screen of a finding about its ranks' machines."""
 
     words: Text
     """A word such as "throttled"."""
     columns: list[Text]
-    """Columns of Devices that show it, by the names of their quantities."""
+    """Names of the quantities whose columns show the mark."""
     order: Count
-    """Rank among several: the highest is shown."""
+    """Priority among several marks: the highest is shown."""
 
 
 class Episode(msgspec.Struct, frozen=True):
@@ -100,16 +101,16 @@ class Episode(msgspec.Struct, frozen=True):
 
     since_step: Count | None = None
     until_step: Count | None = None
-    """None: it lasts, or its kind names no steps."""
+    """Last step, or None if the episode goes on or its kind of finding names no steps."""
     cost_s: float | None = None
     phases: list[Text] = msgspec.field(default_factory=list)
-    """In the order in which they were reported."""
+    """Slow phases, in the order in which they were reported."""
     times: Count = 1
-    """More than 1: so many episodes, whose steps and costs are told together."""
+    """If more than 1, the number of episodes that are merged into this one, with their steps and costs."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something wrong that the evidence carries; the report's schema names the fields."""
+    """A problem that the evidence proves. The schema of the report describes the fields."""
 
     kind: Text
     severity: Text
@@ -124,24 +125,24 @@ class Finding(msgspec.Struct, frozen=True):
     subject: Text = ""
     """Subject of a finding that is about neither its ranks nor the world: a host, or an activity besides training."""
     brief: Text = ""
-    """The text in fewer words, where there are fewer."""
+    """A shorter form of the text, or "" if there is none."""
     explains: Text = ""
-    """State, of STATES, that it is the reason of: "failed" or "stalled"."""
+    """State of the run that the finding explains: "failed" or "stalled", or "" if it explains none."""
     device: DeviceMark | None = None
     lead: Count = 0
-    """Characters at the beginning of the text that say who or what; 0: all of it does."""
+    """Number of characters at the beginning of the text that name its subject, or 0 if the whole text does."""
     cost_s: float | None = None
-    """Cost so far, in all its episodes; None: it costs nothing that is measured."""
+    """Cost so far in all its episodes, or None if no cost is measured."""
     episodes: list[Episode] = msgspec.field(default_factory=list)
-    """Oldest first; since_step, until_step and cost_ms are those of the last one."""
+    """Episodes, oldest first; since_step, until_step and cost_ms are those of the last one."""
     reported_at: Seconds | None = None
-    """Moment at which it was first reported, Unix seconds."""
+    """Moment at which it was first reported, in Unix seconds."""
     ended_at: Seconds | None = None
-    """Moment at which its end was noticed, Unix seconds; None: it lasts."""
+    """Moment at which its end was noticed, in Unix seconds, or None if it goes on."""
 
     @property
     def lasts(self) -> bool:
-        """Return whether it goes on, as far as is known."""
+        """Return whether the finding goes on, as far as is known."""
         return self.until_step is None
 
 
@@ -149,15 +150,15 @@ class Attempt(msgspec.Struct, frozen=True):
     """An attempt of a run that ended before its ranks were restarted."""
 
     number: Count
-    """Counts from 1."""
+    """Number of the attempt, from 1."""
     world_size: WorldSize
     steps: Count
-    """Finished in it."""
+    """Number of steps that were finished in the attempt."""
     ranks: list[Rank] = msgspec.field(default_factory=list)
-    """Ranks that failed first, all alike; empty where they are not known."""
+    """Ranks that failed first, all in the same way, or empty if they are not known."""
     cause: Text | None = None
     exit: Text | None = None
-    """End of the first of them, where the cause does not tell it: "exit 1"."""
+    """How the first of these ranks ended, if the cause does not tell it: "exit 1"."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -172,48 +173,48 @@ class RunView(msgspec.Struct, frozen=True):
     ended_at: Seconds | None = None
     exit_code: int | None = None
     attempts: list[Attempt] = msgspec.field(default_factory=list)
-    """Earlier ones, oldest first; empty where ranks were never restarted."""
+    """Earlier attempts, oldest first; empty if the ranks were never restarted."""
     kill_at: float | None = None
-    """End of the grace of a run that is being stopped, Unix seconds; None: it is not being stopped."""
+    """End of the grace period of a run that is being stopped, in Unix seconds, or None if it is not being stopped."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Count of an invalid value from outside: it was ignored, and nothing else suffered from it."""
+    """Number of invalid values of one kind from one sender. They were ignored without affecting anything else."""
 
     rank: int | None
-    """Rank that sent it; None: no rank of this run."""
+    """Rank that sent the values, or None if the sender is no rank of this run."""
     what: str
     """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
     count: int
 
 
 class VerdictFacts(msgspec.Struct, frozen=True):
-    """A verdict as data: nobody has to read its words."""
+    """A verdict as data, so that no program has to parse its text."""
 
     topic: list[Text]
-    """Topic of the verdict. Two verdicts with the same one differ in nothing but figures."""
+    """Topic of the verdict. Two verdicts with the same topic differ only in their figures."""
     lead: Count = 0
-    """Characters at its beginning that say who or what; 0: all of it does."""
+    """Number of characters at the beginning of the text that name its subject, or 0 if the whole text does."""
     findings: list[Count] = msgspec.field(default_factory=list)
-    """Places in the snapshot's findings of those whose whole text is in it."""
+    """Indices in the snapshot's findings of those whose whole text is part of the verdict."""
 
 
 class ClockView(msgspec.Struct, frozen=True):
-    """Precision of a host's clock beside that of another one, by which all times are given."""
+    """Offset of a host's clock from the reference host's clock, by which all times are given, and its precision."""
 
     host: Text
     reference: Text
     offset_s: float
-    """To be added to its clock, at its latest step."""
+    """Offset at the host's latest step: seconds to add to its clock to get that of the reference."""
     drift_ppm: float
     within_ms: float
-    """That is right to so much if synchronisations end everywhere at once."""
+    """Error bound of the offset if synchronisations end on all hosts at the same moment."""
     surely_ms: float | None
-    """That is right to so much however late a host's link makes its ends; None: not known."""
+    """Error bound of the offset however much a host's link delays its ends of synchronisations, or None if unknown."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
-    """All that a screen needs, at one moment. Viewers show it and compute nothing of their own from it."""
+    """Everything that screens need at one moment. Viewers show it and derive no numbers of their own from it."""
 
     epoch: Text
     version: Count
@@ -221,7 +222,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     run: RunView
     state: Text
     verdict: Text
-    """One sentence; in the waiting state it says what is waited for."""
+    """One sentence about the state of the run. In the waiting state it says what the run waits for."""
     severity: Text = "info"
     """Severity of the verdict: "info", "warn" or "critical"."""
     verdict_since: Seconds | None = None
@@ -233,9 +234,9 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     loss: float | None = None
     loss_falls: bool | None = None
     all_reduce_ms: float | None = None
-    """Exposed: wait + transfer of the gradient synchronisation, mean over ranks."""
+    """Exposed time of the gradient synchronisation, wait + transfer, mean over ranks."""
     wait_share: float | None = None
-    """Mean wait over the step."""
+    """Mean wait as a share of the step."""
     gpu_percent: float | None = None
     samples_per_s: float | None = None
     records_lost: Count = 0
@@ -244,25 +245,25 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     ranks: list[RankView] = msgspec.field(default_factory=list)
     loss_series: Series = msgspec.field(default_factory=Series)
     own_series: Series = msgspec.field(default_factory=Series)
-    """low: the fastest rank's own ms, median, high: the slowest rank's."""
+    """Own time per step in milliseconds: `low` is that of the fastest rank, `high` that of the slowest."""
     findings: list[Finding] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     notes: list[Text] = msgspec.field(default_factory=list)
     buckets: list[BucketView] = msgspec.field(default_factory=list)
-    """Buckets in the order in which DDP hands them over, where they are recorded."""
+    """Buckets in the order in which DDP launches them, if they are recorded."""
     bus_bandwidth_gb_s: float | None = None
-    """Bandwidth of the buckets' all-reduces, where they are recorded."""
+    """Bandwidth of the buckets' all-reduces, if buckets are recorded."""
     all_reduce: AllReduceView | None = None
-    """Cost of all-reduce, where gradients are synchronised."""
+    """Cost of all-reduce, if gradients are synchronised."""
     efficiency: EfficiencyView | None = None
-    """Efficiency, where more than one rank trains."""
+    """Efficiencies, if more than one rank trains."""
     heat: HeatView | None = None
     """The heat map, if requested."""
     timeline: TimelineView | None = None
     """The last steps, if requested."""
     quantities: list[Text] = msgspec.field(default_factory=list)
     """Quantities that can be requested over time: those of STEP_SERIES and SAMPLE_SERIES that the run has, and
-    "log:NAME" of logs."""
+    "log:NAME" for each value that the script logs."""
     series: SeriesView | None = None
     """A quantity over time, if requested."""
     cost: CostView | None = None
@@ -272,26 +273,26 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     stacks: list[StackView] = msgspec.field(default_factory=list)
     """Place of every rank's training thread, if requested."""
     times: TimesView | None = None
-    """Division of the run's time, from the first step on."""
+    """How the run spent its time, from the first step on."""
     pausing: PausingView | None = None
-    """While it does."""
+    """What the run does instead of training, or None while it trains."""
     accumulation: Count = 1
-    """Batches whose gradients a step adds up."""
+    """Number of batches whose gradients a step accumulates."""
     training_epoch: Count | None = None
-    """The pass over the data that runs, counted from 1; `epoch` is the hub's."""
+    """Current epoch of the training, counted from 1. The field `epoch` is that of the hub."""
     training_epochs: Count | None = None
     parallelism: Text = ""
-    """Kind of parallel training: DDP, FSDP2, …, as the ranks' Hello tells it; "" where none can tell."""
+    """Kind of parallel training, such as DDP or FSDP2, from the Hello of the ranks, or "" if no rank can tell."""
     unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases of PHASES that are not measured in this kind of training."""
     measured: Text = ""
-    """One sentence: what is measured then and what is not; "" where all is, with DDP."""
+    """One sentence that says what is measured and what is not, or "" if everything is, as with DDP."""
     refused: list[Refusal] = msgspec.field(default_factory=list)
-    """Values that the hub refused as impossible."""
+    """Numbers of values that the hub refused as impossible."""
     missing: dict[Text, Text] = msgspec.field(default_factory=dict)
-    """Why BUCKETS or GPU_COUNTERS are not there, of the first rank that says so."""
+    """Reasons why BUCKETS or GPU_COUNTERS are missing, each from the first rank that gives one."""
     verdict_facts: VerdictFacts | None = None
-    """Facts of the verdict; None: a hub of another version sent its words alone."""
+    """The verdict as data, or None if a hub of another version sent only its text."""
     samples: CoursesView | None = None
     """Samples of some ranks over time, if requested."""
     strips: CoursesView | None = None
@@ -301,15 +302,15 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     sync: CoursesView | None = None
     """Series "wait", "transfer", "parallel", "load balance" and "communication" of all ranks, if requested."""
     clocks: list[ClockView] = msgspec.field(default_factory=list)
-    """Clocks of each host but the first, where there are several."""
+    """Clock of each host but the first, if there are several hosts."""
     printed: PrintedView | None = None
     """Output of a rank, if requested."""
     cores: CoursesView | None = None
-    """Cores of the hub's machine while the run goes on, if requested: they are not recorded one by one."""
+    """Cores of the hub's machine, if requested while the run goes on. Single cores are not recorded."""
     profile: ProfileView | None = None
     """The latest profile of ranks, if requested."""
 
 
 def models_with_loss(snapshot: Snapshot) -> list[str]:
-    """Return the models whose losses add up to the snapshot's, where a step updates several; else nothing."""
+    """Return the names of the models whose losses add up to the snapshot's, or [] unless a step updates several."""
     return [name.removeprefix(LOGGED + LOSS_OF) for name in snapshot.quantities if name.startswith(LOGGED + LOSS_OF)]

@@ -1,4 +1,4 @@
-"""Encoding, decoding and the check of every value that comes from outside."""
+"""Encoder and decoder of messages, with the checks of every value that comes from outside."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ _SERIES_OF_CELLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "samples": (DEVICE_COURSES, SAMPLE_SECONDS),
     "cores": ((), SAMPLE_SECONDS),
 }
-"""Quantities that each part of a wish may name, and steps or seconds that a column may be of."""
+"""For each part of a wish: the quantities it may name, and the steps or seconds that a column may cover."""
 _KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _ADDRESS = re.compile(r"tcp://[0-9A-Za-z.:%_\-\[\]]{1,100}:[0-9]{1,5}")
 
 
 class WireError(ValueError):
-    """A frame that is no message of ours, or holds values that cannot be."""
+    """A frame is no message of ddpmon, or holds impossible values."""
 
 
 _T = TypeVar("_T")
 
 
 def decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
-    """Return what a frame says; WireError if it is none of this decoder's."""
+    """Decode a frame, and raise WireError if it is no message of this decoder's type."""
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -85,17 +85,22 @@ def decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
 
 
 def decode_from_rank(frame: bytes) -> FromRank:
-    """Decode and check what a rank sent; WireError says which value is wrong."""
+    """Decode and check a message of a rank, or raise a WireError that names the wrong value."""
     message = decode(_from_rank, frame)
     check_message(message)
     return message
 
 
 def decode_lenient(frame: bytes) -> tuple[FromRank, str]:
-    """Decode and check what a rank sent; with it, which of its records is invalid, "" if none is.
+    """Decode and check a message of a rank, but accept a batch with an invalid record.
 
-    A batch with an invalid record comes without all its records: its rank goes on from its number. WireError for
-    anything else that is invalid.
+    Returns:
+        The message, and an error text that is "" if the message is valid. A batch with an invalid record is returned
+        without all its records, so that its rank can go on from the batch's number.
+
+    Raises:
+        WireError: any other message is invalid.
+
     """
     try:
         return decode_from_rank(frame), ""
@@ -108,7 +113,7 @@ def decode_lenient(frame: bytes) -> tuple[FromRank, str]:
 
 
 def check_message(message: FromRank) -> None:
-    """Check what the types of a message's fields do not: fields that must fit together, total lengths of texts."""
+    """Check what the types of the fields cannot: that fields fit together, and the total length of texts."""
     if isinstance(message, Hello):
         check_hello(message)
     elif isinstance(message, Batch):
@@ -126,12 +131,12 @@ def check_message(message: FromRank) -> None:
 
 
 def decode_to_rank(frame: bytes) -> ToRank:
-    """Decode what the hub sent to a rank."""
+    """Decode a message of the hub to a rank."""
     return decode(_to_rank, frame)
 
 
 def decode_from_viewer(frame: bytes) -> FromViewer:
-    """Decode and check what a viewer sent."""
+    """Decode and check a message of a viewer."""
     request = decode(_from_viewer, frame)
     if not isinstance(request, Ask):
         check_wish(request.wish)
@@ -139,7 +144,7 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
 
 
 def check_wish(wish: Wish) -> None:
-    """Check words, columns and spans of ranks; WireError names the part that is wrong."""
+    """Check names, columns and spans of ranks in a wish, or raise a WireError that names the wrong part."""
     require(wish.cost in (None, *COST_WINDOWS), "steps that the cost is of", str(wish.cost)[:40])
     if wish.timeline is not None:
         _check_spans(wish.timeline.ranks)
@@ -152,14 +157,14 @@ def check_wish(wish: Wish) -> None:
             require(request.per_column in per_column, "steps or seconds in a column", request.per_column)
             require(request.columns <= HEAT_MOST, "columns", request.columns)
             _check_spans(request.ranks)
-            # A screen has no more lines; rows of a heat map may stand for several ranks.
+            # A screen has no more lines than this. Rows of a heat map may cover several ranks.
             few = sum(last - first + 1 for first, last in request.ranks or ()) <= HEAT_MOST
             require(few or part.startswith("heat"), "ranks", request.ranks)
     require(wish.inspect is None or bool(wish.inspect.ranks), "ranks to inspect", None)
 
 
 def _check_spans(spans: RankSpans | None) -> None:
-    """That they rise, so that there are never more of them than ranks."""
+    """Check that spans are in ascending order, so that there are never more of them than ranks."""
     end = -1
     for first, last in spans or ():
         require(end < first <= last, "ranks", (first, last))
@@ -167,13 +172,13 @@ def _check_spans(spans: RankSpans | None) -> None:
 
 
 def require(ok: bool, name: str, value: object) -> None:
-    """WireError with the name and the value of what cannot be."""
+    """Raise a WireError with the name and the value of a field unless `ok`."""
     if not ok:
         raise WireError(f"{name} out of range: {value}")
 
 
 def check_hello(hello: Hello) -> None:
-    """Check what the types of its fields do not; WireError names the field."""
+    """Check what the types of a Hello's fields cannot, or raise a WireError that names the field."""
     require(hello.rank < hello.world_size, "rank", hello.rank)
     texts = (hello.run_id, hello.host, hello.device, hello.device_name, hello.backend, hello.torch_version)
     require(sum(map(len, texts)) + sum(map(len, hello.notes)) <= MAX_TEXT, "length of texts", "too long")
@@ -183,7 +188,7 @@ def check_hello(hello: Hello) -> None:
 
 
 def check_meeting(meeting: Meeting) -> None:
-    """Check what the types of its fields do not; WireError names the field."""
+    """Check what the types of a Meeting's fields cannot, or raise a WireError that names the field."""
     require(meeting.node < meeting.nodes, "node", meeting.node)
     require(len(meeting.towards) <= MAX_NAME * 4, "towards", meeting.towards[:40])
     require(all(0 < node < meeting.nodes for node in meeting.keys), "node of a key", list(meeting.keys)[:4])
@@ -193,7 +198,7 @@ def check_meeting(meeting: Meeting) -> None:
 
 
 def check_card(card: Card) -> None:
-    """Ranges of a Card; WireError names the field."""
+    """Check the ranges of a Card's fields, or raise a WireError that names the field."""
     require(is_key(card.key), "key of a hub", "no Z85 of 32 bytes")
     require(0 < len(card.run_id) <= MAX_NAME, "run_id", card.run_id[:MAX_NAME])
     require(len(card.addresses) <= MAX_ADDRESSES, "addresses", len(card.addresses))
@@ -202,12 +207,12 @@ def check_card(card: Card) -> None:
 
 
 def is_key(text: str) -> bool:
-    """Return whether it can be a CURVE key: 32 bytes in Z85."""
+    """Return whether a text can be a CURVE key: 32 bytes in Z85."""
     return _KEY.fullmatch(text) is not None
 
 
 def check_batch(batch: Batch) -> None:
-    """Check what the types of a batch's fields do not, and of its records; WireError names the field."""
+    """Check what the field types of a batch and its records cannot, or raise a WireError that names the field."""
     require(batch.merged < batch.seq, "merged", batch.merged)
     for step in batch.steps:
         check_step(step)
@@ -218,7 +223,7 @@ def check_batch(batch: Batch) -> None:
 
 
 def check_step(step: Step) -> None:
-    """Check that the times of a step fit together; WireError names the field."""
+    """Check that the times of a step fit together, or raise a WireError that names the field."""
     require(step.length_us <= step.end_us, "length_us", step.length_us)
     own_us = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
     require(own_us <= step.length_us + len(PHASES), "phases", own_us)
@@ -231,17 +236,17 @@ def check_step(step: Step) -> None:
 
 
 def check_layout(layout: Layout) -> None:
-    """Check the total length of its names; WireError if they are too long."""
+    """Check the total length of the parameter names of a layout, and raise WireError if they are too long."""
     require(sum(map(len, layout.parameters)) <= MAX_TEXT, "length of names", "too long")
 
 
 def check_pause(pause: Pause, most_us: int = MAX_US) -> None:
-    """Check that a pause ends before `most_us`; WireError if not."""
+    """Check that a pause ends before `most_us` and not before its start, or raise WireError."""
     require(pause.start_us <= pause.end_us < most_us, "times of a pause", pause)
 
 
 def check_stack(stack: Stack) -> None:
-    """Check what the types of its fields do not; WireError names the field."""
+    """Check what the types of a Stack's fields cannot, or raise a WireError that names the field."""
     require(sum(map(len, stack.frames)) <= MAX_TEXT and len(stack.frames) <= MAX_FRAMES, "frames", len(stack.frames))
     require(stack.own is None or stack.own < len(stack.frames), "own", stack.own)
     require(sum(map(len, stack.issued)) <= MAX_TEXT, "length of groups", "too long")
@@ -255,7 +260,7 @@ def check_stack(stack: Stack) -> None:
 
 
 def check_samples(samples: StackSamples) -> None:
-    """Check what the types of the fields do not; WireError names the field."""
+    """Check what the types of the fields cannot, or raise a WireError that names the field."""
     require(samples.first_step + samples.steps - 1 <= samples.last_step, "sampled steps", samples.steps)
     require(sum(stack.count for stack in samples.stacks) <= samples.count, "samples", samples.count)
     for reader in samples.readers:
@@ -267,7 +272,7 @@ def check_samples(samples: StackSamples) -> None:
 
 
 def check_profile(profile: Profile) -> None:
-    """Check what the types of the fields do not; WireError names the field."""
+    """Check what the types of the fields cannot, or raise a WireError that names the field."""
     require(profile.first_step <= profile.last_step, "profiled steps", profile.first_step)
     require(not profile.operators or (profile.steps > 0 and profile.span_us > 0), "length of steps", profile.steps)
     for track in profile.tracks:

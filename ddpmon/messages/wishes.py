@@ -22,56 +22,57 @@ from ddpmon.messages.vocabulary import (
 )
 
 RankSpans: TypeAlias = tuple[tuple[Rank, Rank], ...]
-"""First and last of each run of ranks, rising; empty: no rank."""
+"""First and last rank of each span of neighbouring ranks, in ascending order; empty means no rank."""
 CellCount: TypeAlias = Annotated[int, Meta(gt=0, le=HEAT_MOST)]
-"""Rows or columns of a chart."""
+"""Number of rows or columns of a chart."""
 _QuantityName: TypeAlias = Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGGED)]
 
 
 class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Request for quantities over time: of which ranks, how far back and how finely."""
+    """Request for quantities over time: it selects the ranks, the stretch of time and the resolution."""
 
     quantities: Annotated[tuple[_QuantityName, ...], Meta(max_length=MAX_NAMES)] = ()
-    """Their names; empty: all those that the part of the snapshot can show."""
+    """Names of the quantities; empty means all that the part of the snapshot can show."""
     ranks: RankSpans | None = None
-    """Only these; None: all."""
+    """Ranks to include, or None for all."""
     columns: Annotated[int, Meta(gt=0, le=SERIES_MOST)] = 64
-    """Moments, at most."""
+    """Largest number of columns or points."""
     per_column: int = 1
-    """Steps in a column, one of HEAT_STEPS, or WHOLE_RUN for as many as it takes; of samples one of SAMPLE_SECONDS."""
+    """Number of steps in a column, one of HEAT_STEPS, or WHOLE_RUN for as many as the whole run needs. For samples it
+    is a number of seconds, one of SAMPLE_SECONDS."""
     rows: CellCount = 16
-    """Rows of a heat map, at most: neighbouring ranks share one where there are more."""
+    """Largest number of rows of a heat map: if there are more ranks, neighbouring ones share a row."""
     beyond_chance: bool = False
-    """True to mark ranks that are late beyond the noise, where the quantity is one of HEAT_JUDGED."""
+    """True to mark ranks that are late beyond the noise, if the quantity is one of HEAT_JUDGED."""
     span_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """Length of a chart's stretch, back from its end; None: from the run's start."""
+    """Length of the stretch that a chart shows, back from its end, or None for all since the run's start."""
     end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
-    """End of that stretch since the run started; None: now."""
+    """End of that stretch in seconds since the run started, or None for now."""
 
     @property
     def listed(self) -> list[int]:
-        """Return the ranks that it names, one by one."""
+        """Return the ranks of the request one by one."""
         return [rank for first, last in self.ranks or () for rank in range(first, last + 1)]
 
 
 class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Request for the last steps."""
+    """Request for the last steps, rank by rank."""
 
     steps: CellCount = 4
     rows: CellCount = 16
-    """Ranks, at most: the latest to arrive."""
+    """Largest number of ranks: the latest to arrive."""
     first: Rank = 0
-    """So many ranks are left out before them."""
+    """Number of ranks to skip before these."""
     ranks: RankSpans | None = None
-    """Only these; None: all."""
+    """Ranks to include, or None for all."""
     longest: bool = False
-    """With a list of the run's longest steps."""
+    """True to include a list of the run's longest steps."""
     step: Annotated[int, Meta(ge=0, le=MAX_STEP)] = 0
-    """One of these instead of the last steps; 0: the last ones."""
+    """Number of one of the longest steps to show instead of the last steps, or 0 for the last steps."""
 
 
 class Wish(msgspec.Struct, array_like=True, frozen=True):
-    """Parts of a snapshot that only one screen shows. None: not wanted."""
+    """A viewer's request for parts of a snapshot that only one screen shows. A part that is None is not requested."""
 
     heat: SeriesRequest | None = None
     """The heat map of one of HEAT_METRICS."""
@@ -79,9 +80,9 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     cost: str | None = None
     """The cost of all-reduce over one of COST_WINDOWS."""
     inspect: SeriesRequest | None = None
-    """All quantities of one rank beside its peers', and its stack."""
+    """All quantities of one rank beside those of its peers, and its stack."""
     stacks: bool = False
-    """True to include the last place of every rank."""
+    """True to include the latest stack of every rank."""
     series: SeriesRequest | None = None
     """Lowest, median and highest value of one of a snapshot's `quantities`."""
     samples: SeriesRequest | None = None
@@ -93,7 +94,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     heat_phases: SeriesRequest | None = None
     """A heat map of each phase of own time."""
     printed: Rank | None = None
-    """The output of this rank on another machine, for a viewer that has no logs of it."""
+    """Rank whose output is requested from its machine, because the viewer has no access to its logs."""
     cores: SeriesRequest | None = None
     """The cores of the hub's machine, one by one."""
     profile: bool = False
@@ -101,7 +102,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
 
 
 def together(*wishes: Wish) -> Wish:
-    """All that any of these wants; where several want the same part, the last one decides."""
+    """Merge wishes into one that requests every part of any of them. The last wish with a part decides how it looks."""
     wanted = {
         name: value
         for wish in wishes
@@ -112,24 +113,24 @@ def together(*wishes: Wish) -> Wish:
 
 
 class Next(msgspec.Struct, array_like=True, tag="next"):
-    """A viewer's credit for one snapshot newer than `version` of hub `epoch`."""
+    """A viewer's credit for one snapshot that is newer than `version` of the hub `epoch`."""
 
     version: int = 0
     epoch: str = ""
     wish: Wish = Wish()
     base: StepCount | None = None
-    """The version that it has and of which it takes changes, 0: of none; None: it wants each one whole."""
+    """Version to which the viewer can apply changes, 0 if it has none yet, or None if it wants whole snapshots only."""
 
 
 class Ask(msgspec.Struct, array_like=True, tag="ask"):
-    """A viewer asks ranks where they are now, or for a profile; snapshots that it wishes for hold the answer."""
+    """A viewer requests the stacks or a profile of ranks. Later snapshots that it requests contain the answer."""
 
     ranks: Annotated[list[Rank], Meta(max_length=MAX_WORLD)] = msgspec.field(default_factory=list)
-    """Empty: all of them; for a profile, a slow rank and one of its peers."""
+    """Ranks to ask. If it is empty, all ranks are asked for stacks; for a profile, a slow rank and one of its peers."""
     profile_steps: Annotated[int, Meta(ge=0, le=MAX_PROFILED_STEPS)] = 0
-    """Steps to profile; 0: the ranks are to say where they are."""
+    """Number of steps to profile, or 0 to request stacks instead."""
     peak_flops: PeakFlops = 0.0
-    """As of `ProfileSteps`."""
+    """Value for `ProfileSteps.peak_flops`."""
 
 
 FromViewer: TypeAlias = Next | Ask
