@@ -1,1 +1,1 @@
-"""A run at one moment: its processes, their steps, samples and histories, and the view of them."""
+"""State of a run at one moment: its processes, their steps, samples and histories, and the view of them."""

@@ -1,4 +1,4 @@
-"""Converts between this machine's monotonic clock and Unix time."""
+"""Conversion between this machine's monotonic clock and Unix time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """Ties CLOCK_MONOTONIC of this machine to Unix time."""
+    """A moment by both CLOCK_MONOTONIC of this machine (in µs) and Unix time (in seconds), to convert other moments."""
 
     monotonic_us: int
     unix: float

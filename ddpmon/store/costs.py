@@ -1,4 +1,4 @@
-"""The cost of all-reduce over the steps that a viewer asks for."""
+"""Cost of all-reduce over the steps that a viewer selects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from ddpmon.store.store import Store
 
 
 def cost_view(store: Store, over: str) -> CostView | None:
-    """Return the cost; None before the first step."""
+    """Return the cost of all-reduce, or None before the first step.
+
+    Args:
+        store: The run.
+        over: One of COST_WINDOWS, which selects the steps.
+
+    """
     world = store.last_steps(COST_STEPS) if over == "last" else store.world
     sums = store.since_start.sums if over == "start" else None if world is None else StepSums.of(world)
     if sums is None:
@@ -31,15 +37,15 @@ def cost_view(store: Store, over: str) -> CostView | None:
 
 
 def all_reduce_view(store: Store, sums: StepSums, world: World | None) -> AllReduceView | None:
-    """Return the cost of the gradient synchronisation of some steps; of the script's collectives where DDP has none.
+    """Return the cost of the gradient synchronisation of some steps, or without DDP of the script's collectives.
 
     Args:
         store: The run.
         sums: Sums over the steps.
-        world: The steps themselves, where there are few enough for a what-if.
+        world: The steps themselves, if there are few enough for a what-if analysis.
 
     Returns:
-        None where there is no synchronisation, or nobody to wait for.
+        The cost, or None if there is no synchronisation or no other rank to wait for.
 
     """
     gradients = sums.gradient_bytes > 0

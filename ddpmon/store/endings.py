@@ -1,4 +1,4 @@
-"""Reads from a run's logs how its processes ended, in earlier attempts too: torchrun's table, last words."""
+"""Reads from a run's logs how its processes ended, also in earlier attempts: torchrun's table, last lines of stderr."""
 
 from __future__ import annotations
 
@@ -27,62 +27,62 @@ from ddpmon.store.registry import Registry
 
 TAIL_BYTES = 262_144
 EARLIER_ATTEMPTS = 8
-"""The latest of them whose last lines are read."""
+"""Number of the latest earlier attempts whose last lines are read."""
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
-"""The beginning of a line that torchrun itself prints."""
+"""Beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """Prefix that torch puts before each line of a rank's exception."""
 _EXCEPTION_OF = re.compile(r"\[rank\d+\]: ")
-"""The same of an exception alone: what its C++ code logs follows the mark without a space."""
+"""The same prefix, but only of exceptions: lines that torch's C++ code logs have no space after the colon."""
 _WHAT = "what():"
-"""The beginning of the line that names a C++ exception nobody caught, as NCCL's watchdog throws; frames follow it."""
+"""Beginning of the line that names an uncaught C++ exception, such as one of NCCL's watchdog. Its frames follow."""
 _DEVICE_ASSERT = "device-side assert triggered"
-"""Message of CUDA about a kernel that found its input wrong; each thread of the kernel printed the condition that
-failed."""
+"""CUDA's message about a kernel that rejected its input. Each of its threads printed the condition that failed."""
 _CONDITION = re.compile(r"^(?P<file>\S+?):(?P<line>\d+): .*thread: \[.*\] Assertion `(?P<condition>.+)` failed\.?$")
 _IGNORED = "Exception ignored in"
-"""The beginning of a traceback that ends nothing: Python prints it of an object that is thrown away."""
+"""Beginning of a traceback that ends no process: Python prints it when the destructor of an object fails."""
 _INNER = "inner exception"
-"""In an exception that leaves its cause to the one it was raised from, as torch's RendezvousConnectionError does."""
+"""Part of the message of an exception that refers to its cause, such as torch's RendezvousConnectionError."""
 _HARMLESS = re.compile(
     r"\[?[IW]\d{4} \d\d:\d\d:\d\d|(?:\S+:\d+: )?\w*Warning: |.*\b\d{1,3}%\|"
     r"|\W{0,2}(?:\d[\d:.,TZ/ -]+\W{1,4}(?:[\w.]+\W{1,4})?)?(?:WARNING|INFO|DEBUG)\b"
 )
-"""The beginning of a line that no process ends of: a warning (torch's, Python's, a logger's) or a progress bar."""
+"""Beginning of a line that explains no end: a warning (of torch, Python or a logger) or a progress bar."""
 _CRASHED = re.compile(
     r"Fatal Python error: |(?:Current t|T)hread 0x[0-9a-f]+ |File \"[^\"]*\", line \d+ in |<no Python frame>"
     "|Extension modules: "
 )
-"""The beginning of a line that faulthandler prints of a crash: `crash_line` reads it."""
+"""Beginning of a line that faulthandler prints about a crash. `crash_line` reads these lines."""
 _BANNER = re.compile(r"(\*{20,})\n.*\n\1$", re.MULTILINE)
-"""A line between two rules, as torchrun warns at every start with several ranks that OMP_NUM_THREADS is not set."""
+"""A line between two rules of asterisks. With several ranks, torchrun prints one at every start as a warning that
+OMP_NUM_THREADS is not set."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
 class Ending:
-    """Ends of the run's processes, as far as its logs tell."""
+    """How the run's processes ended, as far as its logs tell."""
 
     rows: Sequence[Ended] = ()
     last_lines: dict[int, str] | None = None
-    """The last line of stderr, by rank."""
+    """Last line of stderr of each rank."""
     launcher_line: str = ""
-    """The last line that the command itself said."""
+    """Last line that the command itself printed."""
     common_line: str = ""
-    """The last line of ranks that share one log, before torchrun's report of their failure."""
+    """Last line of ranks that share one log, before torchrun's report of their failure."""
     falls: Mapping[int, Ended] = field(default_factory=dict)
-    """Whom torchrun saw fail first in each attempt, by pid."""
+    """Process that torchrun saw fail first in each attempt, by pid."""
     earlier_lines: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """The last lines of stderr in attempts before the last one, by restart count and by the number of the folder."""
+    """Last lines of stderr in attempts before the last one, by restart count and by the number of the folder."""
 
     def earlier_line(self, process: RankProcess) -> str:
-        """The last line of a rank of an earlier attempt, which torchrun names by its local rank."""
+        """Return the last line of a rank of an earlier attempt, whose folder torchrun names by local rank."""
         numbers = dict.fromkeys((process.hello.local_rank, process.rank))
         return next((line for n in numbers if (line := self.earlier_lines.get((process.hello.restart, n)))), "")
 
 
 def whole_ending(run: Run, registry: Registry) -> Ending:
-    """Return what the logs here say, and what hubs of other nodes reported of theirs."""
+    """Return how processes ended according to the logs on this machine and the reports of other nodes' hubs."""
     by_local = {process.hello.local_rank: rank for rank, process in registry.seats.items() if not process.hello.through}
     own = read_ending(run, by_local)
     elsewhere = {rank: (process, end) for rank, process in registry.seats.items() if (end := process.end) is not None}
@@ -96,14 +96,14 @@ def whole_ending(run: Run, registry: Registry) -> Ending:
 
 
 def ended_as(process: RankProcess, end: End) -> Ended | None:
-    """A process of another node as a row of torchrun's failure table there; None: it is in none."""
+    """Return the row of torchrun's failure table for a process of another node, or None if the table lacks it."""
     if end.exitcode is None:
         return None
     return Ended(process.rank, process.hello.local_rank, process.hello.pid, end.exitcode, end.first)
 
 
 def ends_here(run: Run, registry: Registry) -> dict[int, End]:
-    """Return how processes of this machine ended badly, by pid, as far as the logs say: for the hub of another one."""
+    """Return how processes of this machine failed according to the logs, by pid, to report it to the root hub."""
     ending = whole_ending(run, registry)
     rows = {row.pid: row for row in (*ending.falls.values(), *ending.rows)}
     ends = {}
@@ -116,7 +116,13 @@ def ends_here(run: Run, registry: Registry) -> dict[int, End]:
 
 
 def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) -> Ending:
-    """Return what the logs say so far; empty if they say nothing. by_local: ranks by local rank, where they differ."""
+    """Read how processes ended from the logs so far. The result is empty if the logs do not tell.
+
+    Args:
+        run: The run.
+        by_local: The rank of each local rank, where the two differ.
+
+    """
     logs = runs.run_dir(run.id) / "logs"
     launcher = tail(logs / "launcher.log", TAIL_BYTES)
     table = read_table(launcher)
@@ -126,7 +132,7 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
     *earlier, newest = _attempts(logs / "ranks") or [(0, [])]
     for path in newest[1]:
         output = tail(path / "stderr.log", TAIL_BYTES)
-        number = int(path.name)  # torchrun names the folders by local rank
+        number = int(path.name)  # torchrun names the folders by local rank.
         rank = number if path.parent.parent.name == EXEC else ranks.get(number, number)
         if line := last_line(output):
             by_rank[rank] = line
@@ -149,9 +155,14 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
 
 
 def last_written(logs: Path, rank: int | None = None) -> Path:
-    """launcher.log, or of ranks that a launcher of the script's own started the stderr that was written to after it.
+    """Return the path of launcher.log, or of a rank's stderr.log that was written to after it.
 
-    rank: this one's alone.
+    Only ranks of a launcher other than ddpmon's have a stderr.log of their own here.
+
+    Args:
+        logs: The folder of the run's logs.
+        rank: Rank whose stderr.log is considered, or None for those of all ranks.
+
     """
     launcher = logs / "launcher.log"
     pattern = f"{EXEC}/attempt_*/{'*' if rank is None else rank}/stderr.log"
@@ -160,16 +171,16 @@ def last_written(logs: Path, rank: int | None = None) -> Path:
 
 
 def _of_ranks(launcher: str) -> str:
-    """The output of ranks that share one log: what comes before torchrun's report of their failure."""
+    """Return the output of ranks that share one log: the lines before torchrun's report of their failure."""
     lines = launcher.splitlines()
     end = next((place for place, line in enumerate(lines) if FALL.search(line)), 0)
     return "\n".join(line for line in lines[:end] if not _LAUNCHER_SAYS.match(line))
 
 
 def last_line(text: str) -> str:
-    """The last line that may say why; of an exception its whole message in one line, before whatever follows it.
+    """Return the last line of an output that may explain why the process ended, with secrets redacted.
 
-    Secrets in it are hidden.
+    If it is an exception, return its whole message in one line, without whatever was printed after it.
     """
     lines = _worth_reading(text)
     if not lines:
@@ -177,7 +188,7 @@ def last_line(text: str) -> str:
     last_lines = lines[-20:]
     exceptions = [place for place, (line, _) in enumerate(last_lines) if EXCEPTION.match(line)]
     errors = [place for place, (line, _) in enumerate(last_lines) if line.startswith(_WHAT)]
-    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # an exception may end the process as a C++ one
+    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # A Python exception may end the process as a C++ one.
     last = in_one_line(_message(last_lines[place:])).removeprefix(_WHAT).lstrip() or last_lines[-1][0]
     if _INNER in last:
         last = next((line for line, _ in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
@@ -187,12 +198,12 @@ def last_line(text: str) -> str:
 
 
 def _worth_reading(text: str) -> list[tuple[str, bool]]:
-    """Lines of a rank's output that may say why it ended, each with whether torch marked it as a rank's exception."""
+    """Return lines of a rank's output that may explain its end, each with True if torch marked it as an exception."""
     lines: list[tuple[str, bool]] = []
     is_harmless = is_ignored = False
     for raw in _BANNER.sub("", _ESCAPES.sub("", text)).splitlines():
         line = _RANK_SAYS.sub("", raw.strip())
-        # below a warning of Python's stands the line of code that gave it
+        # Below a warning, Python prints the line of code that caused it, indented.
         is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))
         ends_ignored = is_ignored and bool(EXCEPTION.match(line))
         is_ignored = line.startswith(_IGNORED) or (is_ignored and line.startswith("Traceback") | raw.startswith("  "))
@@ -203,13 +214,16 @@ def _worth_reading(text: str) -> list[tuple[str, bool]]:
 
 
 def _message(lines: Sequence[tuple[str, bool]]) -> list[str]:
-    """The lines of an exception's message, which begins with the first one: where torch marks them, all are known."""
+    """Return the lines of an exception's message, which begins with the first of `lines`.
+
+    Only if torch marked the lines as an exception is it known how many belong to the message.
+    """
     (first, is_marked), *others = lines
     return [first, *(line for line, _ in itertools.takewhile(lambda one: one[1], others))] if is_marked else [first]
 
 
 def _attempts(ranks: Path) -> list[tuple[int, list[Path]]]:
-    """Restart count and folders of the ranks in each attempt, the last one last: <log dir>/<run>/attempt_N/<rank>."""
+    """Return restart count and rank folders of each attempt, oldest first: <log dir>/<run>/attempt_N/<rank>."""
     attempts = sorted(ranks.glob("*/attempt_*"), key=lambda path: (os.stat(path).st_mtime_ns, path.name))
     return [
         (int(number), sorted(path for path in folder.iterdir() if path.name.isdecimal()))
@@ -224,13 +238,13 @@ def earlier_attempts(
     failures_of: Callable[[int], list[Failure]],
     gone_of: Callable[[list[RankProcess]], Sequence[failures.Gone]],
 ) -> list[Attempt]:
-    """Return the attempts before the present one, the oldest first. The run's end adds what the logs say of them.
+    """Return the attempts before the present one, the oldest first. Facts from the logs are complete at the run's end.
 
     Args:
         registry: The run's processes.
-        ending: What the logs say so far.
-        failures_of: Returns the exceptions of an attempt.
-        gone_of: Returns which processes have ended without reporting an exception.
+        ending: How processes ended according to the logs so far.
+        failures_of: Function that returns the exceptions of an attempt.
+        gone_of: Function that returns which processes have ended without reporting an exception.
 
     """
     ranks: dict[int, list[RankProcess]] = {}
@@ -241,13 +255,13 @@ def earlier_attempts(
     for number, processes in sorted(ranks.items()):
         failed = failures_of(number)
         fallen = _fallen(ending, processes)
-        gone = gone_of(processes) if fallen or failed else ()  # else torchrun ended them, as when a node comes
+        gone = gone_of(processes) if fallen or failed else ()  # Else torchrun ended them, as when a node joins.
         attempts.append(_attempt(number, processes, ending, fallen, failed, gone))
     return attempts
 
 
 def _fallen(ending: Ending, processes: list[RankProcess]) -> list[Ended]:
-    """Return the processes that ended badly, as far as launchers said so."""
+    """Return the processes that failed according to the launchers."""
     fallen = [
         replace(fall, rank=process.rank)
         for process in processes

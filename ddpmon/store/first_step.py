@@ -1,4 +1,4 @@
-"""The first step of each rank: it holds what is done once (allocating, tuning, compiling), and is set apart."""
+"""First step of each rank, which is kept out of all means as it does one-time work (allocating, tuning, compiling)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,41 @@ from ddpmon.messages import Step
 
 
 class FirstStep:
-    """Takes it out of what ranks tell, so that no mean tells of it; it is shown while there is no other."""
+    """Removes the first step from the records of ranks, and keeps it for views before the second step."""
 
     def __init__(self) -> None:
         self._records: dict[int, Step] = {}
         """First steps by rank."""
 
     def take(self, rank: int, steps: Sequence[Step]) -> list[Step]:
-        """Records of one rank in the order of their steps, without it."""
+        """Keep the first step of a rank, and return the records without it. The records are in order of their steps."""
         if steps and steps[0].step == 1:
             self._records[rank] = steps[0]
         return [step for step in steps if step.step > 1]
 
     def take_rows(self, ranks: Ints, table: Table) -> tuple[Ints, Table]:
-        """Rows of several ranks without it. ranks: [N] whose each row is."""
+        """Keep the first steps of several ranks, and return the ranks and rows without them.
+
+        Args:
+            ranks: [N], the rank of each row.
+            table: [N], the rows.
+
+        """
         is_first: Bools = table["step"] == 1
         if is_first.any():
             self._records.update(zip(ranks[is_first].tolist(), steps_of(table[is_first]), strict=True))
         return ranks[~is_first], table[~is_first]
 
     def world(self, world_size: int, hosts: Mapping[int, str], host: str, own_clocks: Collection[int]) -> World | None:
-        """All ranks' side by side; None: not every one has told of it. hosts: by rank; host: whose clock counts."""
+        """Return the first step of all ranks, or None until every rank has reported it.
+
+        Args:
+            world_size: Number of ranks.
+            hosts: The host of each rank.
+            host: The host by whose clock the times are given.
+            own_clocks: Ranks whose steps are timed on their GPU.
+
+        """
         if not len(self._records) == world_size > 0:
             return None
         ranks = tuple(sorted(self._records))

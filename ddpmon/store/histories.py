@@ -1,4 +1,4 @@
-"""Holds every quantity of a run over time, for charts; steps, samples and logged values feed it."""
+"""Histories of every quantity of a run, for charts, made from steps, samples and logged values."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Samp
 
 SECOND_US = 1_000_000
 LATE_S = 2
-"""A second is over for charts when samples of one so much later have come."""
+"""A second enters the charts when samples of a second so much later have arrived."""
 LOGGED_MOST = 24
-"""Names of logged values that are kept; further ones are not."""
+"""Largest number of names of logged values; values under further names are ignored."""
 PENDING = 4096
-"""Steps whose logged values wait for the step to end, of each name."""
+"""Largest number of unfinished steps whose logged values are kept, for each name."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].field for name in SAMPLE_SERIES))
-"""The values of a sample, in the order of SAMPLE_SERIES."""
+"""Reads the values of a sample in the order of SAMPLE_SERIES."""
 
 
 class SavedHistories(msgspec.Struct):
-    """All histories as a recording keeps them."""
+    """All histories in the form in which a recording stores them."""
 
     steps: SavedHistory
     samples: SavedHistory
@@ -50,17 +50,25 @@ class Histories:
 
     @property
     def names(self) -> list[str]:
-        """Quantities that have at least one value."""
+        """Return the names of the quantities that have at least one value."""
         recorded = self._steps.recorded | self._samples.recorded
         listed = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in recorded]
         return listed + [LOGGED + name for name in self._logged]
 
     def series(self, name: str) -> Series:
-        """One of STEP_SERIES over the whole run."""
+        """Return the quantity `name` of STEP_SERIES over the whole run."""
         return self._steps.series(name)
 
     def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView | None:
-        """A quantity over a stretch that ends at a moment. None, None: all there is; now. None: no such quantity."""
+        """Return a quantity over a stretch of time, or None if there is no such quantity.
+
+        Args:
+            name: Name of the quantity.
+            span_s: Length of the stretch, or None for all since the run's start.
+            end_s: End of the stretch in seconds since the run started, or None for now.
+            points: Largest number of points.
+
+        """
         if name in STEP_SERIES:
             return self._steps.view(name, span_s, end_s, points)
         if name in SAMPLE_SERIES:
@@ -72,7 +80,7 @@ class Histories:
         return msgspec.structs.replace(logged.view(logged.names[0], span_s, end_s, points), name=name)
 
     def _steps_at(self, shown: SeriesView, points: int) -> list[int]:
-        """The step that had ended at each of its points; 0: none had."""
+        """Return for each point of a view the last step that had ended by then, or 0 if none had."""
         if not shown.seconds:
             return []
         rows, _ = self._steps.between(shown.seconds[0], shown.seconds[-1], points)
@@ -80,7 +88,7 @@ class Histories:
         return [steps[bisect.bisect_right(ends, at)] for at in shown.seconds]
 
     def add_steps(self, part: World, seconds: Floats) -> None:
-        """Take further steps. seconds: [S] when each ended."""
+        """Add further steps. `seconds` is [S], the end of each in seconds since the run started."""
         if not len(part):
             return
         many = len(part.ranks) > 1
@@ -104,14 +112,14 @@ class Histories:
             self._end_logged(name, part, seconds)
 
     def add_samples(self, rank: int, samples: Sequence[Sample], run_began_us: float) -> None:
-        """Take samples of a rank. run_began_us: when the run did, by the clock of the samples."""
+        """Add samples of a rank. `run_began_us` is the moment at which the run began, by the clock of the samples."""
         for sample in samples:
             second = int((sample.time_us - run_began_us) // SECOND_US)
             if second > self._second:
                 self._by_second.setdefault(second, {})[rank] = _values(sample)
 
     def end_seconds(self, *, final: bool = False) -> None:
-        """Work the seconds that are over into the history; `final`: nothing more will come."""
+        """Move the seconds that are complete into the history; with `final` all, as no more samples will arrive."""
         newest = max(self._by_second, default=0)
         over = sorted(second for second in self._by_second if final or second <= newest - LATE_S)
         rank_values = [self._by_second.pop(second) for second in over]
@@ -125,7 +133,7 @@ class Histories:
         for ranks, places in by_ranks:
             table = np.array(
                 [[rank_values[place][rank] for rank in ranks] for place in places], np.float64
-            )  # None: NaN
+            )  # None becomes NaN.
             spreads = [
                 spread(table[..., i], ~np.isnan(table[..., i]), ranks, low_is_worst=name in LOW_IS_WORST)
                 for i, name in enumerate(SAMPLE_SERIES)
@@ -136,7 +144,7 @@ class Histories:
             self._second = over[-1]
 
     def add_logged(self, rank: int, scalars: Sequence[Scalar]) -> None:
-        """Take values that a rank's script logged."""
+        """Add values that a rank's script logged."""
         for scalar in scalars:
             steps = self._by_step.get(scalar.name)
             if steps is None:
@@ -148,7 +156,7 @@ class Histories:
                 del steps[min(steps)]
 
     def _end_logged(self, name: str, part: World, seconds: Floats) -> None:
-        """Work the values of the steps that have ended into the history."""
+        """Move the logged values of the steps that have ended into the history."""
         pending = self._by_step[name]
         ended = sorted(step for step in pending if step <= part.step[-1])
         if not ended:
@@ -162,17 +170,17 @@ class Histories:
         self._logged.setdefault(name, History([name])).add(rows_of(at, np.array(ended, np.int64), [spread_row]))
 
     def forget_logged(self) -> None:
-        """The ranks were restarted: what they logged of steps that never ended belongs to no step."""
+        """Discard logged values of unfinished steps, because the ranks were restarted and these steps never end."""
         for pending in self._by_step.values():
             pending.clear()
 
     def logged_of(self, other: Histories, seconds: float) -> None:
-        """Copy another's logged values up to a moment."""
+        """Replace the logged values by those of other histories up to a moment, in seconds since the run started."""
         cut = {name: history.until(seconds) for name, history in other._logged.items()}
         self._logged = {name: history for name, history in cut.items() if history.recorded}
 
     def until(self, seconds: float) -> Histories:
-        """Return them as they were at an earlier moment, as far as they still reach back."""
+        """Return the histories as they were at an earlier moment, as far as they still reach back."""
         cut = Histories()
         cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)
         cut._second = int(max(cut._samples.last_s, 0.0)) - 1
@@ -181,17 +189,17 @@ class Histories:
 
     @property
     def sampled_s(self) -> float:
-        """Until when samples are in the history; 0.0: none are."""
+        """Return the end of the last second that is in the history of samples, or 0.0 if there is none."""
         return self._second + 1.0
 
     def saved(self, most: int = BINS) -> SavedHistories:
-        """Return them as a recording keeps them: of each resolution the latest `most` rows."""
+        """Return the histories in the form of a recording, with the latest `most` rows of each resolution."""
         logged = {name: history.saved(most) for name, history in self._logged.items()}
         return SavedHistories(self._steps.saved(most), self._samples.saved(most), logged)
 
     @classmethod
     def restored(cls, saved: SavedHistories) -> Histories:
-        """The inverse of `saved`. ValueError if this is not from there."""
+        """Restore histories from the result of `saved`, or raise ValueError if `saved` cannot have made it."""
         histories = cls()
         histories._steps = History.restored(saved.steps, STEP_SERIES)
         histories._samples = History.restored(saved.samples, SAMPLE_SERIES)

@@ -1,6 +1,4 @@
-"""Takes in the records of ranks: aligns them, and puts them into a window of steps and into histories. Sockets or a
-recording feed it.
-"""
+"""Intake of ranks' records from sockets or a recording: aligned by step, for a window of steps and for histories."""
 
 from __future__ import annotations
 
@@ -61,21 +59,21 @@ from ddpmon.store.silences import Silences
 
 WINDOW_STEPS = 600
 PAUSING_S = 1.0
-"""A pause that takes so long is shown while it lasts."""
+"""A pause is shown while it lasts if it has taken at least so long."""
 WINDOW_S = 30.0
 EVENTS = 200
-"""The newest of a run, that a dashboard has."""
+"""Number of the newest events of a run that a dashboard shows."""
 AGREED_US = 5_000_000
-"""Time for which the precision of clocks counts as known: a hundred hosts take some milliseconds to go through."""
+"""Time for which the computed precision of clocks is reused, because a hundred hosts take some milliseconds."""
 BUCKET_STEPS = 50
-"""Steps whose buckets are kept for a live view; of a recording those of its window, BUCKET_STEPS_MOST at most."""
+"""Number of steps whose buckets a live view keeps. A recording keeps those of its window, up to BUCKET_STEPS_MOST."""
 BUCKET_STEPS_MOST = 2000
 HUGE_LOSSES = np.errstate(over="ignore", invalid="ignore")
-"""A loss of 1e300 has no variance that a float can hold: no warning on stderr is needed."""
+"""Suppresses warnings of numpy: the variance of a loss of 1e300 overflows a float, which is expected."""
 
 
 class Intake:
-    """Takes what ranks tell, keeps a window of steps, histories of the whole run, and what happened to it."""
+    """Receives the records of ranks, and holds a window of steps, histories of the whole run, and its events."""
 
     def __init__(
         self,
@@ -88,7 +86,7 @@ class Intake:
     ) -> None:
         self.run = run
         self.live = live
-        """True if a hub feeds it: then the run is not lost as long as there is something to hear."""
+        """True if the records come from a hub. Then the run is not lost as long as messages arrive."""
         self.registry = registry
         self.clock = clock
         self.histories = Histories()
@@ -100,7 +98,7 @@ class Intake:
         self.history_step = 0
         """The last step that is in the histories."""
         self.damaged = False
-        """True if it comes from a recording of which something could not be read."""
+        """True if the records come from a recording that could not be read completely."""
         self.failures: list[Failure] = []
         self.events: deque[Event] = deque(maxlen=EVENTS)
         self.new_events: list[Event] = []
@@ -111,10 +109,10 @@ class Intake:
         self.world: World | None = None
         self.departed = DepartedRanks()
         self.first_step: World | None = None
-        """The first step, while there is no other."""
+        """The first step, until the second one has ended."""
         self._first = FirstStep()
         self.summarised: World | None = None
-        """The steps of `world` that `summary` is of."""
+        """The steps of `world` over which `summary` is computed."""
         self.summary: Summary | None = None
         self.loss: float | None = None
         self.loss_falls: bool | None = None
@@ -128,10 +126,10 @@ class Intake:
         self._clocks = Clocks(registry.host)
         self._agreements: list[ClockView] = []
         self._agreed_us = -AGREED_US
-        """Moment at which the last of them was worked out, by the end of a step."""
+        """End of the step at which `_agreements` was computed."""
         self._attempt = registry.attempt
         self.idle: frozenset[int] = frozenset()
-        """Ranks whose processes do nothing; looked for before the first step only."""
+        """Ranks whose processes do nothing. They are detected before the first step only."""
         self._pauses = LongestPauses()
         self._final_pauses: dict[int, Sequence[Pause]] = {}
         """Pauses after the last step of ranks that have left, by rank."""
@@ -152,7 +150,7 @@ class Intake:
         self._all_connected = False
 
     def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
-        """Take records that were not received before. at: seconds of the hub's own clock."""
+        """Add steps of a rank that were not received before. `at` is the moment of receipt by the hub's own clock."""
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
@@ -168,7 +166,10 @@ class Intake:
 
     @HUGE_LOSSES
     def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table, at: float | None) -> None:
-        """Take rows of seated processes that were not received before, so many of each. at: see `add_steps`."""
+        """Add rows of steps of seated processes that were not received before; each process has its count of rows.
+
+        `at` is the moment of receipt by the hub's own clock.
+        """
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         ranks = np.repeat(np.array([process.rank for process in processes]), counts)
@@ -189,17 +190,17 @@ class Intake:
             self.bad_losses.setdefault(rank, BadLoss(rank, int(table["step"][place]), float(losses[place])))
 
     def add_closing_pauses(self, process: RankProcess, pauses: Sequence[Pause]) -> None:
-        """Take what a rank did instead of training after its last step."""
+        """Add the pauses of a rank after its last step."""
         if self.registry.is_seated(process):
             self._final_pauses[process.rank] = pauses
 
     def add_digests(self, process: RankProcess, digests: Sequence[Digest]) -> None:
-        """Take digests of a rank's parameters."""
+        """Add digests of a rank's parameters."""
         if self.registry.is_seated(process):
             self._replicas.add(process.rank, digests)
 
     def add_samples(self, process: RankProcess, samples: Sequence[Sample]) -> None:
-        """Take samples of a rank that were not taken before."""
+        """Add samples of a rank that were not received before."""
         if not self.registry.is_seated(process):
             return
         self.sample_bins.add(process.rank, process.hello.host, samples)
@@ -214,12 +215,12 @@ class Intake:
                 self._sampled_us[process.id] = sample.time_us
 
     def add_logged(self, process: RankProcess, scalars: Sequence[Scalar]) -> None:
-        """Take what a rank's script logged."""
+        """Add values that a rank's script logged."""
         if self.registry.is_seated(process):
             self.histories.add_logged(process.rank, scalars)
 
     def resume(self, now: float) -> None:
-        """Go on live from a recording. now: seconds of the hub's own clock."""
+        """Continue a recording as a live run. `now` is in seconds of the hub's own clock."""
         self.live = True
         for process in self.registry.everyone.values():
             process.heard_at = now
@@ -229,7 +230,7 @@ class Intake:
             self.state = "running"
 
     def _begin_attempt(self) -> None:
-        """The ranks were restarted: their steps count from 1 again."""
+        """Discard the steps of the attempt before, because restarted ranks count their steps from 1 again."""
         self._attempt = self.registry.attempt
         self._aligner = Aligner(self.registry.world_size)
         self._clocks = Clocks(self.registry.host)
@@ -255,7 +256,7 @@ class Intake:
 
     @HUGE_LOSSES
     def digest(self, final: bool = False) -> None:
-        """Work the records that came since into the window and the histories."""
+        """Add records that arrived since the last call to window and histories; with `final`, incomplete steps too."""
         own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
         for aligned in self._aligner.pop_complete(final):
@@ -271,7 +272,7 @@ class Intake:
             self._engine.append(part)
             self._remember(part)
             ends = rows.number("end_us")[-1]
-            self.heat.append(part, part.end_us[-1] - ends)  # a step ends at the same moment everywhere
+            self.heat.append(part, part.end_us[-1] - ends)  # A step ends at the same moment on all hosts.
             self.since_start.append(part)
             self.longest_steps.append(part)
             self._named.append(rows)
@@ -293,7 +294,7 @@ class Intake:
             self.first_step = self._first.world(self.registry.world_size, hosts, self.registry.host, own_clocks)
 
     def _whole(self, rows: Rows) -> Bools:
-        """[S] Whether records of all that train are there. Who is silent is noted: later everyone was heard once."""
+        """Return [S] whether each step has the records of all ranks that train, and note ranks that were silent."""
         steps = rows.step_numbers()
         if self.registry.covers_all(rows.ranks):
             return self.silences.whole(self.registry.attempt, steps, rows.ranks)
@@ -303,7 +304,7 @@ class Intake:
         return np.zeros(len(steps), bool)
 
     def _summarise(self, world: World) -> None:
-        """Means, of a live view over the steps since the last change: the table says the same as the verdict."""
+        """Compute the means. A live view takes the steps since the last change, so that its table fits the verdict."""
         world = past_warm_up(world)
         self.summarised = world if self._window_s is None else since_change(world, self.findings)
         self.summary = summarise(self.summarised)
@@ -324,19 +325,19 @@ class Intake:
         self.pause_filter.for_events.clear()
 
     def add_event(self, unix: float, severity: str, text: str) -> None:
-        """Something happened to the run."""
+        """Add an event to the run's events and to those that are not recorded yet."""
         event = Event(unix, severity, utf8(text))
         self.events.append(event)
         self.new_events.append(event)
 
     @property
     def accumulation(self) -> int:
-        """Backward calls of a step, as a rule."""
+        """Return the most frequent number of backward calls per step."""
         return statistics.mode(self._backwards) if self._backwards else 1
 
     def pausing(self, now: float) -> PausingView | None:
-        """Return what the run does instead of training; None: it trains, or it began just now."""
-        trains = {None, OUT_OF_DATA}  # nobody waits for a rank that is out of data
+        """Return what the run does instead of training, or None if it trains or has paused for less than PAUSING_S."""
+        trains = {None, OUT_OF_DATA}  # No other rank waits for a rank that is out of data.
         paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing not in trains and not p.gone}
         if not paused or self.state in END_STATES:
             return None
@@ -347,11 +348,11 @@ class Intake:
 
     @property
     def stands_since(self) -> float | None:
-        """Return when a rank last finished a step, by the hub's own clock."""
+        """Return the moment at which steps of a rank last arrived, by the hub's own clock, or None if none has."""
         return self._last_step_at
 
     def connected(self, unix: float) -> None:
-        """Say it once when every rank has been heard."""
+        """Add an event, once per attempt, when every rank has connected."""
         if not self._all_connected and len(self.registry.seats) == self.registry.world_size > 0:
             self._all_connected = True
             again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
@@ -361,12 +362,12 @@ class Intake:
 
     @property
     def step(self) -> int:
-        """Steps finished: the median rank's of those that go on, so that a silent one does not hold the count."""
+        """Return the number of finished steps: the median over ranks that still train, so silent ones do not count."""
         steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
         return int(statistics.median_low(steps)) if steps else 0
 
     def named_ms(self) -> dict[int, dict[str, float]]:
-        """Return each rank's mean time per step inside what scripts named, over the window."""
+        """Return each rank's mean time per step inside each `ddpmon.phase`, over the window, in milliseconds."""
         world = self.world
         if world is None:
             return {}
@@ -375,22 +376,22 @@ class Intake:
 
     @property
     def clock_agreements(self) -> list[ClockView]:
-        """Return how precise the clocks of hosts are beside the first one's; worked out anew now and then."""
+        """Return the offset and precision of each host's clock, computed again every AGREED_US."""
         end_us = int(self.world.end_us[-1]) if self.world is not None else 0
         if not 0 <= end_us - self._agreed_us < AGREED_US:
             self._agreements, self._agreed_us = self._clocks.agreements(), end_us
         return self._agreements
 
     def common_us(self, rank: int, time_us: int) -> int:
-        """Return a moment of a rank's clock by the clock of the world."""
+        """Convert a moment of a rank's clock to the clock by which all times are given."""
         process = self.registry.seats.get(rank)
         return time_us if process is None else self._clocks.to_reference_us(process.hello.host, time_us)
 
     def last_steps(self, steps: int) -> World | None:
-        """The last steps, at most so many and at most those of the window; None before the first."""
+        """Return the last `steps` steps, as far as the window has them, or None before the first step."""
         world = self._window.world()
         return None if world is None else world.last(steps)
 
     def bucket_times(self) -> BucketTimes:
-        """Return the times of buckets in the last steps in which they were recorded."""
+        """Return the times of the buckets in the last steps for which they were recorded."""
         return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})

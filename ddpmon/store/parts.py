@@ -1,4 +1,4 @@
-"""Parts of a snapshot that only one screen shows: built for the viewers that wish for them."""
+"""Builder of the parts of a snapshot that only one screen shows, for the viewers that request them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from ddpmon.store.store import Store
 
 NO_PROFILE = ProfileView(0, [], waits=False, rows=[])
 _HOT = {"wait": 0.5, "gpu": 0.5}
-"""Share from which on a cell counts as hot: waiting for half of the step, a GPU idle for half of the time."""
+"""Share from which on a cell is hot: a wait of half of the step, or a GPU that is idle for half of the time."""
 
 
 def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
-    """The snapshot, with what is wished for."""
+    """Return the snapshot with the requested parts added."""
     if wish == Wish():
         return shot
     return msgspec.structs.replace(
@@ -67,7 +67,7 @@ def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
         strips=_strips(store, wish.strips) if wish.strips else None,
         samples=_samples(store, wish.samples) if wish.samples else None,
         profile=(store.profile or NO_PROFILE) if wish.profile else None,
-        cores=CoursesView(wish.cores.per_column, 0, []) if wish.cores else None,  # they are not recorded
+        cores=CoursesView(wish.cores.per_column, 0, []) if wish.cores else None,  # not recorded
     )
 
 
@@ -142,14 +142,14 @@ def _heat(store: Store, request: SeriesRequest, metric: str) -> HeatView | None:
 
 
 def _heat_phases(store: Store, request: SeriesRequest) -> list[HeatView]:
-    """The heat of each phase that is measured."""
+    """Return a heat map of each phase that is measured."""
     measured = [phase for phase in OWN_PHASES if phase not in store.registry.unmeasured]
     views = (_heat(store, request, phase) for phase in measured)
     return [view for view in views if view is not None]
 
 
 def within(rank: int, spans: RankSpans) -> bool:
-    """Return whether a rank is among those that are wished for."""
+    """Return whether a rank is inside one of the spans."""
     place = bisect.bisect_right(spans, rank, key=lambda span: span[0])
     return place > 0 and rank <= spans[place - 1][1]
 
@@ -185,7 +185,7 @@ def _timeline(store: Store, wish: TimelineRequest) -> TimelineView | None:
 
 
 def _longest(store: Store, world: World) -> list[LongStep]:
-    """The longest steps, and what of each was longest over the means of the window."""
+    """Return the longest steps, each with the phase that exceeded its mean in the window by the most."""
     usual = {
         rank: [*own, wait, transfer]
         for rank, own, wait, transfer in zip(
@@ -207,18 +207,18 @@ def _longest(store: Store, world: World) -> list[LongStep]:
 
 
 def inspect_view(store: Store, rank: int, request: SeriesRequest) -> InspectView:
-    """One rank's course through time, and its latest stack."""
+    """Return the history of one rank and its latest stack."""
     rows = rank_courses(store.heat, rank, request.per_column, request.columns, late_steps(store.findings))
     return InspectView(rank, _courses(store, request.per_column, rows), stack_view(store, rank))
 
 
 def stack_views(store: Store) -> list[StackView]:
-    """Return where every rank was last."""
+    """Return the latest stack of every rank."""
     return [stack_view(store, rank) for rank in range(store.registry.world_size or store.run.world_size)]
 
 
 def stack_view(store: Store, rank: int) -> StackView:
-    """Return where a rank was last, or why there is no stack of it."""
+    """Return the latest stack of a rank, or why there is none."""
     process = store.registry.seats.get(rank)
     if process is None:
         return StackView(rank, why=why_no_stack(rank, heard=False))

@@ -1,14 +1,14 @@
-"""Tells who is at the other end of a connection, as the kernel knows it: a process can only speak for itself.
+"""Check that a process speaks only for itself, by the pid of the peer that the kernel reports for a connection.
 
-The kernel notes who connects to a unix socket. The pid that a rank gives is believed if it is that of the peer, in
-this hub's pid namespace or in the peer's own. In three cases the kernel cannot be asked:
+The kernel records which process connects to a unix socket. The pid in a rank's message is accepted if it is that of
+the peer, in this hub's pid namespace or in the peer's own. In three cases the kernel cannot tell:
 
-- A peer that cannot be seen from here (pid 0: its pid namespace is none of ours) is believed.
-- A rank that says it is on another host than this hub is in a container with a host name of its own: its pid is a mere
+- A peer that is invisible from here (pid 0, because its pid namespace is not below ours) is believed.
+- A rank that reports another host than this hub's is in a container with a host name of its own. Its pid is only a
   name there, which belongs to the process that used it first.
-- What the hub of another node passes on, that hub has checked in this way: the key it speaks with was admitted.
+- Messages that the hub of another node passes on were checked by that hub in this way; its key was admitted.
 
-What is refused of a peer, as values that cannot be true, is counted, with a sentence for each kind once.
+Refused messages and impossible values are counted, and each kind is reported once.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from ddpmon.messages import Refusal
 from ddpmon.runs import proc
 
 PID_BITS = 23
-"""A pid is at most 1 << 22."""
+"""Number of bits of a pid, which is at most 1 << 22."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A process that is connected. pid: as this hub sees it; 0: it cannot."""
+    """The process at the other end of a connection."""
 
     pid: int
+    """Pid in this hub's pid namespace, or 0 if the process is invisible from here."""
     through: int = 0
-    """The node whose hub passes on what it says; 0: nobody does."""
+    """Node whose hub passes on the messages of the process, or 0 if it is connected directly."""
 
     def key(self, pid: int) -> int:
-        """A number of a process that speaks by this connection, of which two nodes never have the same."""
+        """Return a key for a process that sends through this connection, which is unique over all nodes."""
         return process_key(pid, self.through)
 
     def has_pid(self, pid: int) -> bool:
-        """Return whether `pid` is its own, here or in its own pid namespace."""
+        """Return whether `pid` is the peer's own, in this hub's pid namespace or in the peer's."""
         return self.through > 0 or self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:
-        """Return whether it was started as that rank: the environment with which it began says so."""
+        """Return whether the process was started as a certain rank of a run, according to its initial environment."""
         if self.through:
             return True
         try:
@@ -51,12 +52,12 @@ class Peer:
 
 
 def process_key(pid: int, through: int) -> int:
-    """Return the pid of a process on this machine; for one of another node, a number that is no pid."""
+    """Return a unique key: the pid of a process on this machine, or a number above all pids for one of another node."""
     return through << PID_BITS | pid
 
 
 MOST = 256
-"""Kinds that are counted apart, over all ranks."""
+"""Largest number of counts, one per rank and kind of refusal. Further kinds are counted together as REST."""
 STRANGER = "message of a process that is not a rank of this run"
 NO_KEY = "connection of a hub with an unknown key"
 NO_MESSAGE = "frame that is not a message of ddpmon"
@@ -64,14 +65,21 @@ REST = "data of other kinds"
 
 
 class Refusals:
-    """Counts of refused values, by rank; None: from a process that is no rank."""
+    """Counts of refused values by kind and by rank, where the rank None means a process that is no rank."""
 
     def __init__(self, rows: Iterable[Refusal] = ()) -> None:
         self._counts = {(row.rank, row.what): row.count for row in rows}
         self._unreported: list[tuple[int | None, str, str]] = []
 
     def count(self, kind: str, rank: int | None = None, why: str = "") -> None:
-        """One more. why: shown beside `kind` the first time."""
+        """Count one more refusal.
+
+        Args:
+            kind: What was refused.
+            rank: The sender, or None if it is no rank.
+            why: Reason, which is shown beside `kind` the first time.
+
+        """
         key = (rank, kind)
         if key not in self._counts and len(self._counts) >= MOST:
             key = (None, REST)
@@ -81,15 +89,15 @@ class Refusals:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def of(self, kind: str) -> int:
-        """Return how often something was refused, from anyone."""
+        """Return how often a kind of value was refused, from all senders."""
         return sum(count for (_, named), count in self._counts.items() if named == kind)
 
     def rows(self) -> list[Refusal]:
-        """All of it, as viewers and the recording get it."""
+        """Return all counts in the form that viewers and the recording get."""
         return [Refusal(rank, kind, count) for (rank, kind), count in self._counts.items()]
 
     def new_sentences(self) -> list[str]:
-        """A sentence for each kind that came since."""
+        """Return a sentence for each kind that was refused for the first time since the last call."""
         unreported, self._unreported = self._unreported, []
         return [_sentence(*refusal) for refusal in unreported]
 

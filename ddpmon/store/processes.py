@@ -1,4 +1,4 @@
-"""A process that said it is a rank: its Hello, its state and its latest records."""
+"""State of a process that introduced itself as a rank: its Hello, its progress and its latest records."""
 
 from __future__ import annotations
 
@@ -31,123 +31,121 @@ from ddpmon.store.peers import Peer, process_key
 
 SILENT_S = 3.0
 SAMPLE_US = 1_300_000
-"""Longest time before a sample at which its values began."""
+"""Longest time that the values of a sample may cover before its moment."""
 SAMPLES = 30
-"""Samples of a process that are kept, one a second: about as long as the window of steps."""
+"""Number of samples that are kept of a process, one a second: about as long as the window of steps."""
 
 
 @dataclass
 class RankProcess:
-    """A process that said it is a rank."""
+    """A process that introduced itself as a rank."""
 
     id: int
-    """Its number in the recording."""
+    """Number of the process in the recording."""
     attempt: int
-    """Attempt of the run: a restart of the ranks begins a new one. -1: it never had a rank."""
+    """Attempt of the run in which it is a rank, or -1 if it never had a rank. Restarted ranks are a new attempt."""
     hello: Hello
     process: Process | None = None
-    """None: not on this machine, or gone before it could be looked at."""
+    """The process on this machine, or None if it is elsewhere or ended before it could be examined."""
     peer: Peer | None = None
-    """Peer that speaks as this process, by the kernel's word; None: nobody to this very hub, or from a file alone."""
+    """Peer that sends its messages, according to the kernel, or None if this hub knows it only from a file."""
     launched: bool = False
-    """It was started as this rank of this run, as the environment says with which it began."""
+    """True if its initial environment says that it was started as this rank of this run."""
     identity: bytes = b""
-    """The connection that it speaks through."""
+    """ZeroMQ identity of its connection."""
     greeted: bool = False
-    """It said hello to this very hub."""
+    """True if this hub itself, not an earlier one, received its Hello."""
     stage: int = 0
     phase: int = 4
     seq: int = 0
     """Number of the last batch received."""
     introduced: bool = False
-    """It said hello, and no batch since: what lies between that batch and the last one is lost."""
+    """True if no batch has arrived since its latest Hello. Batches between the next one and the last one are lost."""
     asked_again_at: float = float("-inf")
-    """Moment at which it was asked for missing batches, by the hub's clock."""
+    """Moment at which it was last asked for missing batches, by the hub's clock."""
     hole: bool = True
-    """Any number of steps may be missing before the next one: batches are lost."""
+    """True if any number of steps may be missing before the next one, because batches are lost."""
     missing: int = 0
-    """Number of steps that may be missing before the next one: records that it had to drop or that were left out."""
+    """Number of steps that may be missing before the next one, because records were dropped or left out."""
     doubted: int = 0
-    """A step that could not be the next one; if the batch after goes on from it, it was."""
+    """Number of a step that seemed impossible as the next one. It is accepted if the next batch continues from it."""
     last_end_us: int = 0
     """End of the last step that was received, by its own clock."""
     steps: int = 0
-    """Finished, as it says itself."""
+    """Number of finished steps that it reported."""
     last_step: int = 0
     """The highest step number received."""
     records: int = 0
-    """Step records received, less those that the recorder had to throw away."""
+    """Number of step records received, minus those that the recorder had to discard."""
     dropped: int = 0
-    """Records it says it had to throw away."""
+    """Number of records that it reported to have discarded."""
     total_steps: int | None = None
     beats: int = 0
-    """Count of signs of life from its training thread."""
+    """Number of signs of life from its training thread."""
     beat_at: float = 0.0
-    """Moment at which that last rose, by the hub's clock."""
+    """Moment at which `beats` last rose, by the hub's clock."""
     pausing: int | None = None
-    """Index into PAUSES of what it does instead of training."""
+    """Index into PAUSES of its activity, if it is not training."""
     pausing_since: float = 0.0
     """Beginning of the pause, by the hub's clock. An evaluation that a checkpoint interrupts goes on after it."""
     _paused_at: dict[int, float] = field(default_factory=dict)
-    """Beginnings of the pauses that it is in, by kind, the outermost first."""
+    """Beginnings of its nested pauses, by kind, the outermost first."""
     epoch: int | None = None
-    """The epoch that runs, counted from 1."""
+    """Current epoch of the training, counted from 1."""
     epochs: int | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     """Its latest samples, the oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)
-    """Layouts of its buckets, where they are recorded."""
+    """Layouts of its buckets by number, if buckets are recorded."""
     unsynchronised: int = 0
-    """Optimizer steps on gradients that DDP never reduced."""
+    """Number of optimizer steps on gradients that DDP never reduced."""
     unsynchronised_at: int = 0
-    """Number of steps that it had finished when the latest of them was reported."""
+    """Number of steps that it had finished when the latest of these was reported."""
     skipped: int = 0
-    """Number of its latest SCALED_UPDATES through a GradScaler that were skipped."""
+    """Number of skipped updates among its latest SCALED_UPDATES through a GradScaler."""
     held_out: int = 0
-    """Its latest updates in a row in evaluation mode, after some in training mode."""
+    """Number of its latest successive updates in evaluation mode, after some in training mode."""
     stack: Stack | None = None
     """Its latest stack."""
     stack_at: float = 0.0
-    """Moment at which that came, by the hub's clock."""
+    """Moment at which `stack` arrived, by the hub's clock."""
     stood: Stack | None = None
-    """The latest stack of a standstill in which every rank was still present."""
+    """Latest stack of a standstill in which every rank was still present."""
     still_since: float | None = None
-    """Moment at which a stack first showed the place where it still is, by the hub's clock; None: it sent none."""
+    """Moment at which a stack first showed its present place, by the hub's clock, or None if it sent no stack."""
     elsewhere_at: float = 0.0
-    """Moment at which a stack last showed another place than the latest one, by the hub's clock; 0: none did."""
+    """Moment at which a stack last showed another place than the present one, by the hub's clock, or 0 if none did."""
     held: Held | None = None
-    """The kernel does not let it run."""
+    """Reason why the kernel does not let it run, or None if it may run."""
     worker: Worker | None = None
-    """The DataLoader worker that it waits for in a standstill."""
+    """The DataLoader worker for which it waits in a standstill."""
     on_cores: deque[tuple[int, CpuRivals, frozenset[int]]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    """What took its cores, and which it might run on, as it told, after the time of its latest sample then; the oldest
-    first."""
+    """Its reports about CPU cores, the oldest first: the time of its latest sample then, the competitors for its cores,
+    and the cores on which it might run."""
     stack_samples: StackSamples | None = None
-    """The latest samples of its stack."""
+    """Latest samples of its stack."""
     profile: Profile | None = None
-    """Its answer to the latest request for a profile, until the hub has taken it in."""
+    """Its answer to the latest request for a profile, until the hub has processed it."""
     asked_at: float | None = None
-    """Moment at which a viewer asked for its place, by the hub's clock; None: it has answered, or nobody did."""
+    """Moment at which a viewer requested its stack, by the hub's clock, or None if no request is open."""
     unanswered: bool = False
-    """It did not answer when it was last asked."""
+    """True if it did not answer the latest request for its stack."""
     learning_rate: float | None = None
     trains_since_us: int | None = None
-    """End of the first step that is known, on its own clock: before it, samples tell of imports and set-up."""
+    """End of its first known step, by its own clock. Samples before that describe imports and set-up."""
     later_us: int | None = None
-    """Lead of this machine's clock over that of the node which it is on, to milliseconds."""
+    """Time by which this machine's clock is ahead of the clock of its node, to milliseconds."""
     end: End | None = None
-    """End on another node, as the logs there tell it."""
+    """How it ended on another node, according to the logs there."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
     ended_us: int | None = None
-    """Moment at which the hub first noticed its end, by the hub's clock; None: it lives, or nobody saw its end."""
+    """Moment at which the hub noticed its end, by the hub's clock, or None if it lives or its end was not noticed."""
 
     @property
     def loses_records(self) -> bool:
-        """Return whether it goes on, as it says itself, without records of its steps: the others are aligned without
-        it.
-        """
+        """Return whether the rank makes steps whose records do not arrive, so that others are aligned without it."""
         return self.steps - self.last_step >= MAX_PARTIAL_STEPS
 
     @property
@@ -156,51 +154,51 @@ class RankProcess:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """Return what should be the same on all ranks."""
+        """Return the settings that should be the same on all ranks."""
         return {"torch": self.hello.torch_version, **self.hello.configuration}
 
     @property
     def key(self) -> int:
-        """Its number among those of all nodes."""
+        """Return the key of the process, which is unique over all nodes."""
         return process_key(self.hello.pid, self.hello.through)
 
     @property
     def sample(self) -> Sample | None:
-        """Its latest sample."""
+        """Return the latest sample of the process, or None if it has sent none."""
         return self.samples[-1] if self.samples else None
 
     def note_cores(self) -> None:
-        """Keep what its latest Hello says of its cores."""
+        """Store what the latest Hello reports about the cores of the process."""
         told = self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
         if not self.on_cores or told != self.on_cores[-1][1:]:
             self.on_cores.append((self.sample.time_us if self.sample else 0, *told))
 
     def cores_until(self, time_us: int) -> tuple[CpuRivals, frozenset[int]]:
-        """Return what had taken its cores by then, and which it might run on, as far as it had told."""
+        """Return the competitors for its cores and the cores it might run on, as reported up to a moment."""
         if not self.on_cores:
             return self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
         told = ((rivals, affinity) for at, rivals, affinity in reversed(self.on_cores) if at <= time_us)
         return next(told, (CpuRivals(), frozenset()))
 
     def mark_ended(self, now: float, *, left: bool) -> None:
-        """It is there no more. left: it said goodbye, now or before."""
+        """Note that the process has ended. `left` is True if it said Bye first; an earlier Bye counts too."""
         self.left = self.left or left
         self.dead = not self.left
         if self.ended_us is None:
             self.ended_us = round(now * 1e6)
 
     def failed_of(self, failure: Failure) -> bool:
-        """Return whether that is what it failed of: on several nodes processes may have the same pid."""
+        """Return whether a failure is of this process, by rank and pid, as several nodes may have the same pid."""
         return (failure.rank, failure.pid) == (self.rank, self.hello.pid)
 
     @property
     def clock_behind_us(self) -> int | None:
-        """Return how far the clock of its machine is behind this machine's; None: not known."""
+        """Return how far its machine's clock is behind this machine's, or None if unknown."""
         return self.later_us if self.hello.through else 0
 
     @property
     def settled(self) -> bool:
-        """Return whether it has proven to be a rank: in a process group, or training."""
+        """Return whether the process has proven to be a rank by joining a process group or by training."""
         return self.stage >= STAGE_GROUP or self.last_step > 0
 
     @property
@@ -209,12 +207,20 @@ class RankProcess:
 
     @property
     def lost(self) -> int:
-        """Step records that were lost, at least: holes among those received, and after its end the tail."""
+        """Return the least number of lost step records: gaps in those received, and the missing end once it ended."""
         steps = max(self.last_step, self.steps if self.left or self.dead else 0)
         return max(0, steps - self.hello.steps_before - self.records)
 
     def take_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
-        """Take how far its training thread has come, and whether it trains. writes: it fills a file meanwhile."""
+        """Update the signs of life of the training thread, and its pauses.
+
+        Args:
+            beats: Number of signs of life so far.
+            pausing: Index into PAUSES, or None if the thread trains.
+            now: Seconds of the hub's clock.
+            writes: True if the process is writing a file, which is also a sign of life.
+
+        """
         if writes or beats > self.beats:
             self.beats, self.beat_at = beats, now
         if pausing != self.pausing:
@@ -228,7 +234,7 @@ class RankProcess:
                 self.pausing_since = self._paused_at.setdefault(pausing, now)
 
     def take_batch(self, batch: Batch, now: float) -> None:
-        """Take what a batch tells besides its steps, once it is known to be possible."""
+        """Store everything of a batch but its steps, after the batch was checked."""
         self.seq = batch.seq
         self.stage = max(self.stage, batch.stage)
         self.phase = batch.phase
@@ -236,7 +242,7 @@ class RankProcess:
         self.dropped = batch.dropped
         writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
         self.take_work(batch.beats, batch.pausing, now, writes=writes)
-        # Also where they are not known any more: the total may have been that of one epoch.
+        # Overwritten by None too, if they are no longer known: the total may have been that of one epoch.
         self.total_steps, self.epoch, self.epochs = batch.total_steps, batch.epoch, batch.epochs
         self.samples.extend(batch.samples)
         for layout in batch.layouts:
@@ -246,24 +252,24 @@ class RankProcess:
             self.unsynchronised, self.unsynchronised_at = batch.unsynchronised, batch.step
 
     def take_stack(self, stack: Stack, now: float) -> None:
-        """Take a stack, and notice whether it is where the last one was."""
+        """Store a stack, and note whether it shows another place than the last one."""
         before, before_at, self.stack, self.stack_at = self.stack, self.stack_at, stack, now
         self.asked_at, self.unanswered = None, False
         if before is None or self.still_since is None or _place(before) != _place(stack):
             self.still_since, self.elsewhere_at = now, before_at
 
     def stands(self, stack: Stack, now: float) -> None:
-        """While no rank makes progress, it is still where this stack shows it."""
+        """Store the stack that shows where the rank stands while no rank makes progress, with the present moment."""
         elapsed_us = round((now - self.stack_at) * 1e6)
         self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
 
     @property
     def last_stand(self) -> Stack | None:
-        """Return where it was while no rank came on: a peer that is killed frees it from there for a last moment."""
+        """Return its stack from the standstill: a peer that is killed releases it from there for a last moment."""
         return self.stood if self.stood is not None and self.stood.step >= self.steps else self.stack
 
     def health(self, now: float) -> str:
-        """One of RankView's."""
+        """Return one of the values of `RankView.health`."""
         if self.left:
             return "left"
         if self.dead:
@@ -271,7 +277,7 @@ class RankProcess:
         return "ok" if now - self.heard_at <= SILENT_S else "silent"
 
     def fresh(self, steps: Iterable[Step]) -> list[Step]:
-        """Return those that were not received before, counted."""
+        """Return the steps that were not received before, and count them as received."""
         new = []
         for step in steps:
             if step.step > self.last_step:
@@ -282,5 +288,5 @@ class RankProcess:
 
 
 def _place(stack: Stack) -> tuple[object, ...]:
-    """Return where a rank is in its script: progress of a library inside a call of the script does not count."""
+    """Return a key of a rank's place in its script; progress inside a library call does not change it."""
     return stack.step, stack.issued, stack.frames[stack.own or 0 :]

@@ -1,4 +1,4 @@
-"""Assigns processes to ranks and attempts."""
+"""Assignment of processes to ranks and attempts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ddpmon.store.peers import STRANGER, Peer, Refusals, process_key
 from ddpmon.store.processes import RankProcess
 
 STANDS_S = 10.0
-"""A rank that was heard within this time belongs to no earlier attempt as long as its process lives."""
+"""A rank that was heard within this time is in the current attempt as long as its process lives."""
 UNHEARD_S = 2.5
-"""A rank beats every second; steps are handed on without one that did not tell of them for three."""
+"""Time without a message after which a rank is silent, and steps are complete without it. Heartbeats come every second,
+so three are then missing."""
 PAST_WORLDS = 1000
 UNSEATED_MOST = 1024
-"""Processes that said they are a rank and are none, at most."""
+"""Largest number of processes that introduced themselves as a rank but have no rank."""
 
 
 @dataclass
@@ -28,45 +29,45 @@ class Registry:
 
     run_id: str
     world_size: int
-    """0: unknown until the ranks say it."""
+    """Number of ranks, or 0 until the ranks report it."""
     host: str
     attempt: int = 0
     restarts: dict[int, int] = field(default_factory=dict)
-    """torchrun's restart count in the current attempt, by node: each torchrun counts its own failures."""
+    """torchrun's restart count in the current attempt, by node, because each torchrun counts its own failures."""
     world: str = ""
-    """The name of the current attempt's process group; "": not known."""
+    """Name of the current attempt's process group, or "" if unknown."""
     seats: dict[int, RankProcess] = field(default_factory=dict)
     everyone: dict[int, RankProcess] = field(default_factory=dict)
-    """Processes by `key`: those of this machine by pid. Earlier ones of a pid by their number, negative."""
+    """Processes by `key`, which is the pid on this machine. Earlier processes of a pid have their negative `id`."""
     refusals: Refusals = field(default_factory=Refusals)
-    """Messages that cannot come from a rank of this run, and values of ranks that cannot be true."""
+    """Counts of messages that cannot come from a rank of this run, and of impossible values from ranks."""
     reseated: list[RankProcess] = field(default_factory=list)
-    """Processes that got their rank without another hello: to be recorded."""
+    """Processes that got their rank back without another Hello, and are still to be recorded."""
     heard_nodes: set[int] = field(default_factory=set)
-    """Other nodes whose hubs are heard: of the rest nothing is known of their processes."""
+    """Other nodes from whose hubs messages arrive. The state of processes on the remaining nodes is unknown."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _unseated: dict[int, None] = field(default_factory=dict)
-    """Keys of those that have no rank, in the order in which they lost it or came."""
+    """Keys of processes without a rank, in the order in which they lost it or arrived."""
     _last_id: int = 0
     _past_worlds: deque[str] = field(default_factory=lambda: deque(maxlen=PAST_WORLDS))
 
     @property
     def records_lost(self) -> int:
-        """Return how many records of steps were lost, of all ranks and all attempts."""
+        """Return how many step records were lost, over all ranks and all attempts."""
         return sum(self.lost_by_rank().values())
 
     def lost_by_rank(self) -> Counter[int]:
         """Count the lost records of each rank that lost some, in all attempts."""
         lost: Counter[int] = Counter()
         for process in self.everyone.values():
-            if process.attempt >= 0 and process.lost:  # others said that they are a rank and never were
+            if process.attempt >= 0 and process.lost:  # The others never had a rank.
                 lost[process.rank] += process.lost
         return lost
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
-        """Return whether these ranks are all that train: the others have ended, or are heard and do not step.
+        """Return whether these are all ranks that train: the others have ended, or send messages but make no steps.
 
-        A silent rank may train on, and the others wait for it.
+        A silent rank may still train, with the others waiting for it.
         """
         if len(ranks) >= self.world_size:
             return True
@@ -74,28 +75,28 @@ class Registry:
 
     @property
     def nodes(self) -> int:
-        """Return how many nodes the ranks are on that were heard, by the hubs that they speak to."""
+        """Return the number of nodes that have ranks, counted by the hubs to which these ranks are connected."""
         return len({process.hello.through for process in self.seats.values()})
 
     @property
     def parallelism(self) -> str:
-        """Return how the ranks train; "" where none can tell."""
+        """Return the kind of parallel training, or "" if no rank can tell."""
         return next((told for rank in sorted(self.seats) if (told := self.seats[rank].hello.parallelism)), "")
 
     @property
     def unmeasured(self) -> list[str]:
-        """The names of PHASES that some rank does not measure."""
+        """Return the names of PHASES that some rank does not measure."""
         missing = {name for process in self.seats.values() for name in process.hello.unmeasured}
         return [name for name in PHASES if name in missing]
 
     def host_is_silent(self, process: RankProcess) -> bool:
-        """Say whether a process that has not ended, as far as is known, is on a node whose hub is not heard."""
+        """Return whether a process that is not known to have ended is on a node whose hub sends no messages."""
         through = process.hello.through
         return through > 0 and through not in self.heard_nodes and not (process.left or process.dead)
 
     @property
     def unheard(self) -> list[int]:
-        """Ranks of which nothing was heard in this attempt, or no steps lately though they have not ended."""
+        """Return ranks without a message in this attempt, and ranks that have not ended but lately sent no steps."""
         heard_at = max((process.heard_at for process in self.seats.values()), default=0.0) - UNHEARD_S
         return [
             rank
@@ -107,10 +108,10 @@ class Registry:
     def hello(
         self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, ended: bool = False
     ) -> RankProcess | None:
-        """A rank introduces itself, again perhaps; None: it cannot be one of this run.
+        """Register a rank that sent its Hello, and return its process, or None if it cannot be a rank of this run.
 
-        peer: who says so; None: a file in the run's folder does. ended: it has ended, and its pid may be another
-        process's by now.
+        `peer` is the sender, or None if the Hello was read from a file in the run's folder. With `ended` the process
+        has ended, and another process may have its pid by now.
         """
         hello.through = peer.through if peer else 0
         key = _key(hello.pid, peer)
@@ -122,7 +123,7 @@ class Registry:
         process = self._process_of(hello, peer) if own and not ended else None
         rank_process = self.everyone.get(key)
         if rank_process and rank_process.process and process and rank_process.process != process:
-            rank_process = None  # the pid was given to another process
+            rank_process = None  # The pid now belongs to another process.
         elif rank_process and hello.began_us > rank_process.hello.began_us:
             rank_process = self._replace_program(rank_process, hello)
         if rank_process and peer and rank_process.peer and rank_process.peer != peer:
@@ -130,7 +131,7 @@ class Registry:
                 return self._refuse(
                     f"process {peer.pid} sent the process id {hello.pid}, which belongs to another process"
                 )
-            self._unseat(rank_process)  # it had but the name
+            self._unseat(rank_process)  # It had only used that pid as a name.
             rank_process = None
         launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
         if not self._fits(hello, key, launched=launched) or not self._may_speak(identity, key):
@@ -159,7 +160,7 @@ class Registry:
         return rank_process
 
     def _replace_program(self, before: RankProcess, hello: Hello) -> RankProcess | None:
-        """The process runs another program now. With the steps of the one before, that is a process which has ended."""
+        """Replace a process that now runs another program. If the former one made steps, it counts as ended instead."""
         if before.last_step:
             before.dead = not before.left
             return None
@@ -168,25 +169,25 @@ class Registry:
         return fresh
 
     def _add(self, process: RankProcess) -> None:
-        """Have everyone include a process. An earlier one of the same pid, which was a rank, keeps its own number."""
+        """Add a process to `everyone`. An earlier rank with the same pid stays there under its negative `id`."""
         before = self.everyone.get(process.key)
         if before is not None and before is not process and before.attempt >= 0:
             self.everyone[-before.id] = before
         self.everyone[process.key] = process
 
     def _refuse(self, why: str) -> RankProcess | None:
-        """Count the refusal; None, for the caller to return as the unknown process."""
+        """Count a refusal, and return None for the caller to return."""
         self.refusals.count(STRANGER, why=why)
         return None
 
     def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
-        """The process behind a pid that is its own; None: not to be seen from here."""
+        """Return the process behind a Hello's pid, or None if it is invisible from here."""
         if peer is None:
             return Process.of(hello.pid) if hello.host == self.host else None
         return Process.of(peer.pid) if peer.pid else None
 
     def _has_room(self) -> bool:
-        """Return whether there is room for one more process; those that never were a rank and are gone make room."""
+        """Return whether one more process can be added, after removing one that never had a rank and is gone."""
         if len(self._unseated) < UNSEATED_MOST:
             return True
         for key in self._unseated:
@@ -197,7 +198,7 @@ class Registry:
         return False
 
     def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None) -> RankProcess | None:
-        """The sender of a message that is no Hello; None: it never said hello to this hub, or is somebody else."""
+        """Return the sender of a message that is no Hello, or None if it is another process or sent no Hello here."""
         process = self.everyone.get(_key(pid, peer))
         if process is None or not process.greeted:
             return None
@@ -216,28 +217,28 @@ class Registry:
         return process
 
     def process_on(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
-        """The process that sent the last message on a connection; None: none did."""
+        """Return the process that sent the last message on a connection, or None if there was none."""
         process = self.everyone.get(self._speakers.get(identity, -1))
         return process if process and (peer is None or process.peer == peer) else None
 
     def has_hello(self, pid: int, peer: Peer | None) -> bool:
-        """Return whether the process has said hello to this hub."""
+        """Return whether the process has sent its Hello to this hub."""
         process = self.everyone.get(_key(pid, peer))
         return process is not None and process.greeted
 
     def is_seated(self, process: RankProcess) -> bool:
-        """Return whether it is a rank of the current attempt."""
+        """Return whether a process is a rank of the current attempt."""
         return self.seats.get(process.rank) is process
 
     def seat(self, new: RankProcess, now: float) -> None:
-        """Give a process its rank, or begin a new attempt with it, or leave it out."""
+        """Assign a process to its rank, in a new attempt if it begins one, or leave it without a rank."""
         order = self._order(new)
         if order < 0:
             self._seat_in_past(new)
             return
         if order > 0:
             if self._attempt_alive(new, now):
-                return  # a launcher starts no new ranks before the old ones are gone
+                return  # A launcher starts no new ranks before the old ones are gone.
             self._begin_attempt(new)
         elif not self._seat_is_free(new, now):
             return
@@ -251,7 +252,7 @@ class Registry:
         self._unseated.pop(new.key, None)
 
     def _seat_in_past(self, new: RankProcess) -> None:
-        """Give a rank that is heard only after its attempt its place there, unless another process had it."""
+        """Assign a rank whose Hello came only after its attempt to that attempt, unless another process had it."""
         if new.attempt >= 0 or not new.settled:
             return
         there = [
@@ -264,10 +265,10 @@ class Registry:
             self._unseated.pop(new.key, None)
 
     def _order(self, new: RankProcess) -> int:
-        """Return whether it is of an earlier attempt than the current one (-1), of that (0), or of a later one (1)."""
+        """Return -1 if a process is of an earlier attempt than the current one, 0 if of that, 1 if of a later one."""
         world = new.hello.world
         if world and self.world:
-            if world == self.world:  # torchrun may have one store for worlds that follow each other, and so one name
+            if world == self.world:  # torchrun may use one store, and so one name, for successive worlds.
                 return -1 if new.last_step and 0 <= new.attempt != self.attempt else 0
             return -1 if world in self._past_worlds else 1
         if new.attempt >= 0 and new.attempt != self.attempt:
@@ -277,17 +278,17 @@ class Registry:
             return int(new.hello.restart > restart)
         if not new.launched or any(process.launched for process in self.seats.values()):
             return -1
-        self._begin_attempt(new)  # whoever was there was none of the launcher's ranks
+        self._begin_attempt(new)  # Earlier processes were not the launcher's ranks.
         return 0
 
     def _seat_is_free(self, new: RankProcess, now: float) -> bool:
-        """Return whether it may have its rank in the current attempt; if that is over, the next one begins with it."""
+        """Return whether a process may have its rank in the current attempt. If that is over, begin the next one."""
         holder = self.seats.get(new.rank)
         if holder is None or holder is new:
-            # one that says another world before it is in it is of a world that is still to come
+            # A process that reports another world size before it has a process group belongs to a later world.
             return new.settled or new.hello.world_size == self.world_size or not self.seats
         if not new.settled and not holder.gone:
-            return False  # a child of a rank that inherited its environment, until it proves otherwise
+            return False  # It counts as a rank's child, which inherits the environment, until it proves otherwise.
         if not holder.settled:
             return True
         if not holder.gone:
@@ -302,7 +303,7 @@ class Registry:
         return True
 
     def _attempt_alive(self, new: RankProcess, now: float) -> bool:
-        """Return whether the current attempt is still at work, so that `new` can be of no later one."""
+        """Return whether the current attempt is still at work, so that `new` cannot be of a later one."""
         return any(
             process.process is not None
             and now - process.heard_at < STANDS_S
@@ -319,7 +320,7 @@ class Registry:
         self._unseated[impostor.key] = None
 
     def restore(self, processes: Iterable[RankProcess]) -> None:
-        """Take over the processes of an earlier hub's recording."""
+        """Add the processes from an earlier hub's recording."""
         for process in processes:
             self._add(process)
             self._last_id = max(self._last_id, process.id)
@@ -348,14 +349,14 @@ class Registry:
         self.world = next_world
 
     def _fits(self, hello: Hello, key: int, *, launched: bool) -> bool:
-        """Return whether its world size can be: the run's own, or one on which a script agreed first."""
+        """Return whether a Hello's world size is possible: the run's own, or a new one that can replace it."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
             return True
         if hello.restart > self.restarts.get(hello.through, hello.restart):
             return True
         if launched and (hello.stage < STAGE_GROUP or (hello.world and hello.world != self.world)):
-            return True  # of a world that is to come, or has come
+            return True  # It belongs to a world that is about to begin, or has begun.
         others = [p for p in self.seats.values() if p.key != key and p.settled and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 
@@ -369,7 +370,7 @@ class Registry:
             process.identity = identity
 
     def gpu_users(self, process: RankProcess) -> list[GpuUser]:
-        """Return the other processes on a rank's GPU, with the ranks that they are."""
+        """Return the other processes on a rank's GPU, with their rank numbers if they are ranks."""
         others = [self.everyone.get(process_key(user.pid, process.hello.through)) for user in process.hello.gpu_users]
         return [
             replace(user, rank=other.rank if other and self.is_seated(other) else NO_RANK)
@@ -377,21 +378,21 @@ class Registry:
         ]
 
     def mark_dead(self, now: float) -> list[RankProcess]:
-        """Check whether the seated processes of this machine live; returns those that have died since."""
+        """Mark the ranks on this machine whose processes have ended since the last call, and return them."""
         fallen = []
         for process in self.seats.values():
             if process.process and not process.left and not process.dead and not process.process.alive():
-                # One that had sent everything may not have had the time for its goodbye.
+                # A rank that had sent everything may not have had the time for its Bye.
                 process.mark_ended(now, left=process.stage == STAGE_ENDED)
                 fallen.append(process)
         return fallen
 
 
 def _key(pid: int, peer: Peer | None) -> int:
-    """Return the key of the process with a pid that speaks by a connection; None: a file on this machine does."""
+    """Return the key of the process with a pid, from its connection, or None for a file on this machine."""
     return peer.key(pid) if peer else pid
 
 
 def _attempt_said(hello: Hello) -> tuple[int, int, str]:
-    """Return what the ranks of one attempt on one node have in common."""
+    """Return the part of a Hello that all ranks of one attempt on one node share."""
     return hello.through, hello.restart, hello.world

@@ -1,4 +1,4 @@
-"""The samples of a rank as conditions, which the analysis asks."""
+"""Summaries of a rank's samples, as the conditions and the memory that the analysis uses."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from ddpmon.store.processes import SAMPLE_US, RankProcess
 T = TypeVar("T")
 
 AGAIN_US = 5_000_000
-"""Time for which a summary of thirty samples holds: a sixth of what it is of."""
+"""Time for which a summary of thirty samples is reused: a sixth of the time that it covers."""
 FEW = 10
-"""Samples, up to which each new one counts, and of which a span of earlier ones is."""
+"""With up to so many samples, the summary is renewed for each new one. It is also the smallest length of a span of
+earlier samples."""
 FEWEST_AROUND = 3
-"""Samples before, or after, the moment at which a rank became late, whose mean counts."""
+"""Smallest number of samples, before or after the moment at which a rank became late, whose mean is used."""
 EARLIER_SPANS = 16
-"""Spans of FEW samples and more whose conditions are kept; of more, every second one goes."""
+"""Largest number of spans whose conditions are kept. If there are more, every second one is dropped."""
 _SIZES = {
     "rss_bytes": "rss_bytes", "worker_bytes": "worker_memory_bytes", "left_bytes": "memory_left_bytes",
     "gpu_used_bytes": "gpu_memory_used_bytes", "gpu_total_bytes": "gpu_memory_total_bytes",
     "gpu_reserved_bytes": "gpu_reserved_bytes", "gpu_allocated_bytes": "gpu_allocated_bytes",
 }  # fmt: skip
-"""Fields of `Memory`, and those of a sample that they are."""
+"""Fields of `Memory`, and the fields of a sample that fill them."""
 GROWING = ("rss_bytes", "worker_bytes", "gpu_used_bytes", "gpu_reserved_bytes")
-"""Fields of `Memory` whose growth is looked for."""
+"""Fields of `Memory` that are watched for growth."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.field) for row in SAMPLED if row.name in _NAMED)
-"""Quantities that kinds of findings give as evidence, and their fields of a sample."""
+"""Quantities that kinds of findings use as evidence, each with its field of a sample."""
 _MEANT = tuple(dict.fromkeys([*MEASURED, *(field for _, field in _OF_KINDS)]))
-"""Fields of which the mean is taken: read at once, as thirty samples of each of thousands of ranks are many."""
+"""Fields whose mean is computed. They are read all at once, because thousands of ranks have thirty samples each."""
 _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
 
 @dataclass(frozen=True)
 class SampleSpan:
-    """Conditions of some time."""
+    """Mean conditions of a rank over a span of time, by the clock of its samples."""
 
     since_us: int
     until_us: int
@@ -54,27 +55,27 @@ class SampleSpan:
 
 @dataclass(frozen=True)
 class Recent:
-    """A rank's samples of the latest seconds, summarised."""
+    """Summary of a rank's samples of the latest seconds."""
 
     time_us: int
     """Time of the latest sample."""
     conditions: Conditions
     memory: Memory | None
-    """None: there is no sample."""
+    """Memory of the rank, or None if there is no sample."""
 
 
 class RecentSamples:
-    """Each rank's latest samples summarised, anew every AGAIN_US: a thousand ranks have thirty each."""
+    """Summaries of each rank's latest samples, renewed every AGAIN_US, because a thousand ranks have thirty each."""
 
     def __init__(self) -> None:
         self._by_process: dict[int, Recent] = {}
         self._earlier: dict[int, list[SampleSpan]] = {}
-        """Earlier spans of each process, the oldest first; none overlap."""
+        """Earlier spans of each process, the oldest first and without overlap."""
         self._floors: dict[int, tuple[int, dict[str, Floors]]] = {}
         """Time of the last sample in each process's memory floors, and the floors."""
 
     def of(self, process: RankProcess) -> Recent:
-        """A rank's latest samples, summarised."""
+        """Return the summary of a rank's latest samples."""
         cached, last = self._by_process.get(process.id), process.sample
         again_us = AGAIN_US if len(process.samples) > FEW else 1
         if cached is None or last is None or not 0 <= last.time_us - cached.time_us < again_us:
@@ -86,7 +87,7 @@ class RecentSamples:
         return cached
 
     def _add_floors(self, process: RankProcess) -> Mapping[str, Floors]:
-        """Add the new samples of a rank that trains to the floors of its memory."""
+        """Add the new samples of a rank that trains to its memory floors, and return these floors."""
         until_us, floors = self._floors.get(process.id, (0, {}))
         if process.trains_since_us is None:
             return floors
@@ -121,7 +122,7 @@ def _of_training(process: RankProcess) -> list[Sample]:
 
 
 def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequence[Sample]) -> None:
-    """Keep the conditions of the samples since the last span, once there are some."""
+    """Append a span of the samples since the last span, once there are at least FEW."""
     new = [s for s in training if not spans or s.time_us > spans[-1].until_us]
     if len(new) >= FEW:
         spans.append(SampleSpan(new[0].time_us - SAMPLE_US, new[-1].time_us, _conditions(process, new)))
@@ -132,7 +133,10 @@ def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequen
 def _around(
     process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], first_us_ago: int, last_us_ago: int
 ) -> tuple[Conditions | None, Conditions | None]:
-    """Conditions before a moment and after another: of the latest samples where they reach so far, else of earlier."""
+    """Return the conditions before the first moment and after the last one.
+
+    They are those of the latest samples if these reach so far back, else those of an earlier span.
+    """
     first, last = process.last_end_us - first_us_ago, process.last_end_us - last_us_ago
     before = [s for s in training if s.time_us <= first]
     after = [s for s in training if s.time_us - SAMPLE_US > last]
@@ -146,7 +150,7 @@ def _around(
 
 
 def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) -> Conditions:
-    """Means over samples. more: further fields."""
+    """Return the mean conditions over samples. `more` are further fields of `Conditions`."""
     columns = zip(*map(_read_means, samples), strict=True) if samples else ((),) * len(_MEANT)
     means = {}
     for field, column in zip(_MEANT, columns, strict=True):
@@ -179,13 +183,13 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
 
 
 def _most(values: Sequence[T | None]) -> T | None:
-    """The value that most samples have."""
+    """Return the most frequent value that is not None, or None if there is none."""
     measured = [value for value in values if value is not None]
     return max(set(measured), key=measured.count) if measured else None
 
 
 def _memory(process: RankProcess, floors: Mapping[str, Floors]) -> Memory:
-    """Return the memory of its latest sample in training; there must be a sample."""
+    """Return the memory of a process in its latest sample in training. There must be a sample."""
     samples = _with_memory(process) or list(process.samples)
     last, begun = samples[-1], process.trains_since_us
     retries = [s.gpu_alloc_retries for s in samples if s.gpu_alloc_retries is not None]
@@ -200,5 +204,5 @@ def _memory(process: RankProcess, floors: Mapping[str, Floors]) -> Memory:
 
 
 def _with_memory(process: RankProcess) -> list[Sample]:
-    """Return the samples of before it left: a rank that leaves gives up its memory."""
+    """Return the samples from before the rank left, because a rank that leaves frees its memory."""
     return [s for s in process.samples if not process.left or s.time_us <= process.last_end_us]

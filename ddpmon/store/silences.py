@@ -1,4 +1,4 @@
-"""In which steps ranks were not heard: the others' steps are not the whole world's then, now and when read again."""
+"""Record of the steps in which some ranks were silent, so that these steps never count as steps of all ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from ddpmon.analysis.statistics.arrays import Bools
 
 MOST = 10_000
-"""Stretches of steps that are kept: the latest."""
+"""Largest number of silences that are kept: the latest ones."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Steps of the others while some ranks were silent, any of which may have arrived last."""
+    """A stretch of steps in which some ranks were silent, any of which may have arrived last."""
 
     attempt: int
     first_step: int
@@ -25,17 +25,17 @@ class Silence:
 
 
 class Silences:
-    """Silences of a run, in the order of their steps."""
+    """The silences of a run, in the order of their steps."""
 
     def __init__(self, recorded: Iterable[Silence] = ()) -> None:
         self._all = sorted(recorded, key=_begin)[-MOST:]
         self._changed: dict[tuple[int, int], Silence] = {}
 
     def add(self, attempt: int, first: int, last: int, ranks: Sequence[int]) -> None:
-        """Ranks were not heard in further steps. first, last: numbers of steps."""
+        """Add a stretch of steps in which ranks were silent, from the step `first` to the step `last`."""
         before = self._all[-1] if self._all else None
         if before and (attempt, first) < _begin(before):
-            return  # steps that are played again: what was noted when they came stays
+            return  # These steps are replayed: the silences noted at the first time stay.
         if before and (before.attempt, before.ranks) == (attempt, tuple(ranks)) and before.last_step >= first - 1:
             first = before.first_step
             self._all.pop()
@@ -45,12 +45,19 @@ class Silences:
         del self._all[:-MOST]
 
     def take_changed(self) -> list[Silence]:
-        """Return what is to be recorded: new ones, and those that went on."""
+        """Return the silences that are still to be recorded: new ones, and those that have grown."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def whole(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
-        """[S] Whether no rank was silent in each of some steps, of which these ranks sent records."""
+        """Return [S] whether no rank was silent in each of some steps.
+
+        Args:
+            attempt: The attempt of the run.
+            steps: [S], numbers of the steps.
+            ranks: Ranks that sent records of these steps, and so were not silent.
+
+        """
         whole = np.ones(len(steps), bool)
         place = max(0, bisect.bisect_right(self._all, (attempt, steps[0]), key=_begin) - 1)
         for silence in self._all[place:]:

@@ -1,4 +1,4 @@
-"""Finds the places of ranks in a run that stands still, from their last stacks and from /proc."""
+"""Finder of the places where ranks stand in a run without progress, from their last stacks and from /proc."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 STACK_S = 8.0
-"""Greatest age of a stack that tells where a rank is."""
+"""Greatest age of a stack that still shows where a rank is."""
 
 
 def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> float | None:
-    """Return how long the first step has stood still; None while it may come. idle: ranks that do nothing."""
+    """Return for how long the start has made no progress, or None while the first step may still come.
+
+    Args:
+        registry: The run's processes.
+        idle: Ranks whose processes do nothing.
+        now: Seconds of the hub's own clock.
+
+    """
     return start_still_s(_starting(registry, idle, now), registry.world_size)
 
 
 def start_line(registry: Registry, now: float) -> tuple[str, float]:
-    """Return the line at which all ranks have been for a while before the first step, and for how long; "": none."""
+    """Return the line at which all ranks stand before the first step, or "", and for how many seconds."""
     return shared_line(_starting(registry, frozenset(), now), registry.world_size) or ("", 0.0)
 
 
@@ -46,21 +53,21 @@ def _starting(registry: Registry, idle: AbstractSet[int], now: float) -> dict[in
 
 
 def _may_start_workers(process: RankProcess, now: float) -> bool:
-    """Return whether a rank waits for its DataLoader workers to come up, and has not waited for too long."""
+    """Return whether a rank waits for its DataLoader workers to start, and has not waited for too long."""
     return process.pausing == STARTING_WORKERS and now - process.pausing_since < STARTING_S.enter
 
 
 def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]) -> Standstill | None:
-    """Return where every rank is, if none makes progress, or if none did when the run was ended.
+    """Return where every rank stands, if none makes progress or none did when the run was ended.
 
     Args:
         registry: The run's processes.
-        signs: What the state of the run is told by.
+        signs: Observations from which the state of the run follows.
         now: Seconds of the hub's own clock.
-        gone: Ranks that have ended without an exception, before anybody asked them to.
+        gone: Ranks that have ended without an exception, before they were asked to end.
 
     Returns:
-        None while steps go on.
+        The standstill, or None if the run makes progress or ended in another way.
 
     """
     seats, run_state = registry.seats, state(signs)
@@ -68,12 +75,12 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
     if run_state not in END_STATES or run_state in {"done", "detached"}:
         return None
-    gone = gone if run_state == "stopped" else ()  # else their launcher may have asked them to
+    gone = gone if run_state == "stopped" else ()  # else the launcher may have asked them to end
     stuck_us = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers) * 1e6
     last = {
         rank: stack
         for rank, p in seats.items()
-        # A slow start is no standstill, unless it was one while the run lived, or a rank is waited for that has gone.
+        # A slow start is no standstill, unless it was one while the run lived or the others wait for a rank that ended.
         if rank not in gone
         and (stack := p.last_stand if signs.steps or gone else p.stood)
         and stack.step >= p.steps
@@ -91,7 +98,15 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
 
 
 def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int] = ()) -> Wait | None:
-    """Return the wait that a timeout ends first; None where nobody waits or it is unknown. gone: as of `standstill`."""
+    """Return the wait that a timeout will end first, or None if no rank waits or no timeout is known.
+
+    Args:
+        registry: The run's processes.
+        now: Seconds of the hub's own clock.
+        unix: The same moment in Unix seconds.
+        gone: Ranks that have ended without an exception, before they were asked to end.
+
+    """
     waits = [
         (now - since, stack.timeout_s)
         for process in registry.seats.values()
@@ -107,9 +122,7 @@ def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int
 
 
 def needs_peers(registry: Registry) -> bool:
-    """Return whether a rank is still inside a step, waits in a collective, or is still to come: it needs all the
-    others.
-    """
+    """Return whether a rank needs all the others: it is inside a step, waits in a collective, or is yet to connect."""
     if len(registry.seats) < registry.world_size:
         return True
     live = (process for process in registry.seats.values() if not process.gone)
@@ -117,9 +130,9 @@ def needs_peers(registry: Registry) -> bool:
 
 
 def _waits_since(process: RankProcess) -> float | None:
-    """Return when the wait in a collective began that its latest stack shows, by the hub's clock; None: it shows none.
+    """Return when the wait in a collective began that a process's latest stack shows, or None if it shows none.
 
-    Its training thread was heard last just before it, or was seen elsewhere after that.
+    The moment is by the hub's clock: the last sign of life of the training thread, or its last stack elsewhere.
     """
     if process.stack is None or not process.stack.blocked or process.beat_at > process.stack_at:
         return None
@@ -127,7 +140,15 @@ def _waits_since(process: RankProcess) -> float | None:
 
 
 def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) -> Standstill:
-    """Return where every rank is. ended: those that have ended without an exception."""
+    """Return where every rank stands now.
+
+    Args:
+        registry: The run's processes.
+        idle_s: Seconds without progress.
+        now: Seconds of the hub's own clock.
+        ended: Ranks that have ended without an exception.
+
+    """
     seats = registry.seats
     unheard = {
         rank: process.hello.host if process else ""
@@ -135,7 +156,7 @@ def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) ->
         if (process := seats.get(rank)) is None or registry.host_is_silent(process)
     }
     silent = [rank for rank, p in seats.items() if p.health(now) == "silent" and rank not in unheard]
-    # An exception may be of the connection to a rank that had ended before.
+    # An exception may come from the broken connection to a rank that had ended before.
     gone = list(ended) or [rank for rank, p in seats.items() if p.left or p.dead]
     stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
     held_by = {rank: held for rank in silent if (held := seats[rank].held)}
@@ -148,13 +169,13 @@ def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) ->
 
 
 def _workers(registry: Registry, stacks: Mapping[int, Stack]) -> dict[int, Worker]:
-    """Return what is known of the DataLoader workers that ranks wait for."""
+    """Return the DataLoader workers for which ranks wait, as far as they are known."""
     known = {rank: registry.seats[rank].worker for rank in stacks}
     return {rank: worker for rank, worker in known.items() if worker and worker.pid == stacks[rank].worker}
 
 
 def _gpus(registry: Registry) -> dict[int, GpuSigns]:
-    """Return what the driver said last of each rank's GPU."""
+    """Return the latest errors, utilization and power of each rank's GPU."""
     return {
         rank: GpuSigns(process.hello.device, tuple(process.hello.gpu_errors), sample.gpu_percent, sample.gpu_power_w)
         for rank, process in registry.seats.items()
@@ -163,9 +184,9 @@ def _gpus(registry: Registry) -> dict[int, GpuSigns]:
 
 
 def _latest(process: RankProcess, now: float) -> Stack | None:
-    """Return where a rank is now: its latest stack, unless it is out of date."""
+    """Return the latest stack of a rank, or None if it is out of date."""
     stack = process.stack
     if stack is None or stack.step < process.steps or now - process.stack_at >= STACK_S:
         return None
-    # The last stack that a silent rank sent itself is from before it fell silent; only its answer to a signal is newer.
+    # A silent rank sent its own last stack before it fell silent; only its answer to a signal is newer.
     return stack if process.health(now) == "ok" or process.stack_at > process.heard_at else None

@@ -1,4 +1,4 @@
-"""A run at one moment. Live, it is fed by sockets; from a recording, by the recording."""
+"""Store of a run: records from sockets or from a recording, and the findings, state and verdict that follow."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
 
 SURVIVED: tuple[type[Exception], ...] = (Exception,)
-"""Exceptions of a judgement that its run outlives: a fault of ours must cost neither the recording nor the view."""
+"""Exceptions of the analysis that are caught, because a bug of ddpmon must stop neither the recording nor the view."""
 
 
 class Store(Intake):
-    """A run: what was received of it, and what follows from that: findings, state and verdict."""
+    """The received records of a run, with the findings, the state and the verdict that follow from them."""
 
     verdict = Verdict()
     verdict_since: float | None = None
     unwritable = ""
-    """Why nothing can be recorded, while that is so."""
+    """Reason why nothing can be recorded at present, or "" if recording works."""
     profile: ProfileView | None = None
-    """The latest profile of ranks; it is not recorded."""
+    """Latest profile of ranks, which is not recorded."""
     first_failure: failing.FirstFailure | None = None
     announced: Sequence[Announcement] = ()
     """Events of findings that the last judgement added."""
@@ -62,17 +62,17 @@ class Store(Intake):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The records of what was found in this attempt, which `findings` shows."""
+        """Return the ledger of all findings of this attempt, from which `findings` is made."""
         return Ledger(self.registry.attempt)
 
     fault: str = ""
-    """The traceback of the last judgement, where a fault of ours ended it: findings are those of the one before."""
+    """Traceback of the last judgement if a bug of ddpmon ended it. The findings are then those of the one before."""
     _judged: Sequence[Finding] | None = None
-    """The findings of the last judgement, of the window alone."""
+    """Findings of the last judgement about the window alone."""
 
     @HUGE_LOSSES
     def judge(self, now: float, unix: float) -> None:
-        """Bring findings, state and verdict up to date. now: seconds of the hub's own clock."""
+        """Update findings, state and verdict. `now` is in seconds of the hub's own clock, `unix` in Unix seconds."""
         signs = self._signs(now, unix)
         over = signs.run_state in END_STATES
         gone = [one.rank for one in self.gone(p for p in self.registry.seats.values() if p.left or p.dead)]
@@ -91,7 +91,7 @@ class Store(Intake):
             self._judged, self.fault = before, traceback.format_exc()
         self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)
         current = self.ledger.findings(unix - self.run.created_at)
-        # Nothing comes back once the run is over.
+        # A finding cannot come back once the run is over, so every end may be announced.
         seconds = inf if over else 0.0 if self.world is None else float(self.world.end_us[-1]) / 1e6
         self.announced = self._announcer.announce(self.findings, current, seconds)
         for event in self.announced:
@@ -103,7 +103,7 @@ class Store(Intake):
 
     @HUGE_LOSSES
     def recall(self, recorded: Sequence[Finding], now: float, unix: float) -> None:
-        """Show what a hub had found by a moment, with the state and the verdict that follow from it."""
+        """Set the findings that a hub had recorded by a moment, with the state and verdict that follow from them."""
         self.findings = []  # so that means begin at the last change
         self._conclude(list(recorded), self._signs(now, unix), now, unix)
 
@@ -128,7 +128,7 @@ class Store(Intake):
         )
 
     def _conclude(self, current: list[Finding], signs: Signs, now: float, unix: float) -> None:
-        """Take over findings; bring what follows from them up to date."""
+        """Set the findings, and update means, state and verdict accordingly."""
         changed = [(f.since_step, f.until_step) for f in current] != [
             (f.since_step, f.until_step) for f in self.findings
         ]
@@ -187,7 +187,10 @@ class Store(Intake):
         )
 
     def _bad_losses(self) -> list[BadLoss]:
-        """None before every rank that goes on has sent its first such step: others may have had it earlier."""
+        """Return each rank's first loss that is not finite.
+
+        The list is empty until every rank that goes on has sent the first such step: others may have had it earlier.
+        """
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
         all_past = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
         aligned = self.world is not None and self.world.step[-1] >= first
@@ -195,7 +198,7 @@ class Store(Intake):
         return list(self.bad_losses.values()) if all_past or aligned or over else []
 
     def failures_of(self, attempt: int) -> list[Failure]:
-        """The failures of an attempt's ranks; a process that never got a rank counts as of the current attempt."""
+        """Return the failures of an attempt's ranks. A process without a rank counts to the current attempt."""
         everyone = self.registry.everyone
         processes = sorted((p for p in everyone.values() if p.attempt >= 0), key=lambda p: p.attempt)
         attempts = {(p.rank, p.hello.pid): p.attempt for p in processes}
@@ -206,19 +209,19 @@ class Store(Intake):
         ]
 
     def winding_down(self, unix: float) -> bool:
-        """Return whether the ranks were asked to end by then."""
+        """Return whether the ranks had been asked to end by a moment in Unix seconds."""
         return self.run.winding_down_at is not None and unix >= self.run.winding_down_at
 
     def counts(self, failure: Failure) -> bool:
-        """Return whether an exception is a failure: what ranks raise once they were asked to end is none."""
+        """Return whether an exception is a failure, which it is not if the ranks had been asked to end before."""
         return not self.winding_down(self.clock.unix_at(failure.time_us))
 
     def earlier_attempts(self) -> list[Attempt]:
-        """Return how attempts before the present one ended."""
+        """Return the attempts before the present one, and how they ended."""
         return earlier_attempts(self.registry, self.ending, self.failures_of, self.gone)
 
     def gone(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
-        """Return those that have ended without reporting an exception, before anybody asked them to."""
+        """Return the processes that ended without reporting an exception, and before they were asked to end."""
         return [
             failing.Gone(p.rank, p.steps, MAX_US if p.ended_us is None else p.ended_us, p.left)
             for p in processes
@@ -232,7 +235,7 @@ class Store(Intake):
         return process.ended_us is None or self.clock.unix_at(process.ended_us) >= asked_at
 
     def _failed_so_far(self) -> failing.FirstFailure | None:
-        """The first failure of the ranks, before anything is known of how their launcher saw it."""
+        """Return the first failure of the ranks, before the launcher has reported how they ended."""
         gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self.blames_the_gone else []
         failures = self.failures_of(self.registry.attempt)
         failure = failing.first((), failures, {}, gone=self.gone(gone), world_size=self.registry.world_size)
@@ -242,11 +245,11 @@ class Store(Intake):
         return failure if self.step else failing.first_of_attempts(failure, self.earlier_attempts())
 
     def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
-        """The first failure of a run that has ended."""
+        """Return the first failure of a run that has ended."""
         ending, failures = self.ending, self.failures_of(self.registry.attempt)
         gone = self.registry.seats.values() if run_state == "failed" else ()
         if self.run.world_size and not ending.rows:
-            # torchrun has a table of ranks that failed; without one it was torchrun that ended them
+            # torchrun prints a table of ranks that failed. Without the table, torchrun itself ended the ranks.
             failures, gone = [failure for failure in failures if not is_consequence(failure)], ()
         failure = failing.first(
             ending.rows,
@@ -261,10 +264,10 @@ class Store(Intake):
 
     @property
     def blames_the_gone(self) -> bool:
-        """Return whether a rank that ended without a word has failed, as far as is known while the launcher lives.
+        """Return whether a rank that ended without Bye or exception counts as failed while the launcher lives.
 
-        Some launchers kill ranks that have trained to the end: only a rank that needs such a peer, or has lost one,
-        shows that it ended too early. Otherwise the launcher's exit code tells.
+        Some launchers kill ranks that have finished training. Such a rank ended too early only if another rank still
+        needs its peers or failed for lack of one. Otherwise the launcher's exit code decides.
         """
         harmed = needs_peers(self.registry) or bool(self.failures_of(self.registry.attempt))
         return harmed and self.run.state() not in {"done", "unknown"}
@@ -310,7 +313,7 @@ class Store(Intake):
         return verdict.stopping(ended, self.registry.world_size, left_s, killed)
 
     def _why_failed(self) -> tuple[str, str]:
-        """The part of the sentence that says who failed, and the whole sentence."""
+        """Return the part of the verdict that names what failed, and the whole sentence."""
         run, first, size = self.run, self.first_failure, self.registry.world_size
         if run.error:
             return "", utf8(run.error)
@@ -322,10 +325,7 @@ class Store(Intake):
         )
 
     def _begin_attempt(self) -> None:
-        """Drop the findings about the ranks of the attempt before, and the verdict that speaks of them.
-
-        None of them came to its end.
-        """
+        """Discard the findings and the verdict about the attempt before; no end of these findings is announced."""
         super()._begin_attempt()
         self.findings, self._judged = [], None
         self.state, self.verdict, self.verdict_since = "waiting", verdict.waiting(self.waiting), None
@@ -333,7 +333,7 @@ class Store(Intake):
         self.__dict__.pop("_announcer", None)
 
     def _add_state_event(self, before: str, unix: float, announcements: Sequence[Finding]) -> None:
-        """announcements: findings whose words became an event just now."""
+        """Add an event about a change of the state, unless the verdict's findings were just announced."""
         current = self.verdict
         if self.state == "stopping":
             self.add_event(unix, current.severity, current.text)
@@ -348,6 +348,6 @@ class Store(Intake):
 
     @property
     def _came_on_at(self) -> float:
-        """Return when a rank last finished a step or was seen to work, by the hub's own clock."""
+        """Return when a rank last finished a step or gave a sign of life, by the hub's own clock."""
         beats = (process.beat_at for process in self.registry.seats.values())
         return max(self._last_step_at or 0.0, *beats, 0.0)

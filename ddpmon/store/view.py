@@ -1,4 +1,4 @@
-"""Builds the snapshot that viewers show: the run, and a row for each rank with its means, samples and end."""
+"""Builder of the snapshot that viewers show: the run, and a row for each rank with its means, samples and end."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from ddpmon.store.peers import STRANGER
 from ddpmon.store.store import Store
 
 _RECENT_MEANS = tuple((row.field, attrgetter(row.field)) for row in SAMPLED if row.mean)
-"""Fields of a sample of which viewers see the mean of the last seconds, and how each is read."""
+"""Fields of a sample that viewers see as means over the last seconds, each with the function that reads it."""
 _MEANS = (
     *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
     *("tokens_per_s", "gc_ms"),
 )
-"""Means that a rank's row has under the name that they have in a `Summary`."""
+"""Means that have the same name in a rank's row as in a `Summary`."""
 _MAY_BE_UNKNOWN = ("late_ms", "critical_share", "samples_per_s", "tokens_per_s")
-"""Those that are NaN where nothing was measured."""
+"""Means that are NaN in a `Summary` if they were not measured."""
 _read_environment = attrgetter(*(name for name in Environment.__struct_fields__ if name != "loader_workers"))
 
 
 def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankView]:
-    """A row for each rank of the world, also for those that never connected."""
+    """Return a row for each rank of the world, including those that never connected."""
     seats = store.registry.seats
     means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
     for rank, earlier, column in store.departed:
@@ -89,7 +89,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
 
 
 def _means(summary: Summary) -> list[dict[str, Any]]:
-    """Each rank's means, as RankView names them."""
+    """Return each rank's means under the names of `RankView`."""
     columns: dict[str, list[Any]] = {name: getattr(summary, name).tolist() for name in _MEANS}
     for name in _MAY_BE_UNKNOWN:
         columns[name] = [None if math.isnan(value) else value for value in columns[name]]
@@ -99,15 +99,15 @@ def _means(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _sampled(sample: Sample, conditions: Conditions) -> Sample:
-    """Return a rank's latest sample as viewers see it."""
+    """Return a rank's latest sample as viewers see it: with some means, and without its moment."""
     return msgspec.structs.replace(sample, time_us=0, **{field: read(conditions) for field, read in _RECENT_MEANS})
 
 
 def _exits(store: Store) -> dict[int, Exit]:
-    """Return how ranks ended, as far as torchrun, the ranks themselves or the run's success say."""
+    """Return how ranks ended, according to torchrun, to the ranks themselves or to the run's success."""
     seats = store.registry.seats
     exits: dict[int, Exit] = {}
-    if store.state == "done":  # torchrun ends with 0 only if every rank did
+    if store.state == "done":  # torchrun exits with 0 only if every rank did.
         exits = {rank: Exit(0) for rank, process in seats.items() if process.left}
     for failure in filter(store.counts, store.failures):
         process = seats.get(failure.rank)
@@ -132,11 +132,11 @@ _RANK_STEP_MEANS = (
     *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
     *("tokens_per_s", "gc_ms", "named_ms", "window"),
 )
-"""The same of a rank."""
+"""Fields of a rank's row that are means over the steps of a window."""
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
-    """Everything a screen needs at this moment. now: seconds of the hub's own clock."""
+    """Build the snapshot of this moment. `now` is in seconds of the hub's own clock, `unix` in Unix seconds."""
     run, registry = store.run, store.registry
     summary = store.summary if store.first_step is None else summarise(store.first_step)
     loss = store.loss if store.first_step is None else loss_trend(store.first_step)[0]
@@ -214,7 +214,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
 
 
 def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
-    """A hub's snapshot whose means are those of a recording's steps, of which there are more than a hub keeps."""
+    """Return a hub's snapshot with the means from a recording, which covers more steps than a hub keeps."""
     summarised = {view.rank: view for view in recorded.ranks}
     ranks = [
         msgspec.structs.replace(view, **{name: getattr(summarised[view.rank], name) for name in _RANK_STEP_MEANS})
@@ -226,7 +226,7 @@ def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
 
 
 def _times(store: Store) -> TimesView | None:
-    """Return where the time went; None before the first step."""
+    """Return how the run spent its time, or None before the first step."""
     begun = [p.trains_since_us for p in store.registry.seats.values() if p.trains_since_us is not None]
     if not begun:
         return None
@@ -241,20 +241,23 @@ def _times(store: Store) -> TimesView | None:
 
 
 def _total(store: Store) -> int | None:
-    """Return how many steps there will be, as the first rank that knows it says; None also where it says too few."""
+    """Return the total number of steps from the first rank that knows it, or None if unknown or already exceeded."""
     seats = sorted(store.registry.seats.items())
     total = next((process.total_steps for _, process in seats if process.total_steps), None)
     return total if total is not None and total >= store.step else None
 
 
 def _epoch(store: Store) -> tuple[int | None, int | None]:
-    """(the epoch that runs, of how many) as the first rank says that knows most: one rank alone may show a bar."""
+    """Return the current epoch and the number of epochs, from the rank that knows most of them.
+
+    Often only one rank knows, because only that rank shows a progress bar.
+    """
     epochs = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
     return next((each for each in epochs if each[1] is not None), epochs[0] if epochs else (None, None))
 
 
 def _verdict_facts(store: Store) -> VerdictFacts:
-    """The verdict as facts, without its words."""
+    """Return the verdict as data, without its text."""
     current = store.verdict
     topic = [*current.topic, *(part for finding in current.findings for part in kind_of(finding).topic(finding))]
     return VerdictFacts(
@@ -263,7 +266,7 @@ def _verdict_facts(store: Store) -> VerdictFacts:
 
 
 def _missing(store: Store) -> dict[str, str]:
-    """Why something that viewers show is missing: of each the first reason."""
+    """Return why measurements that viewers show are missing: the first reason for each."""
     reasons: dict[str, str] = {}
     for process in store.registry.seats.values():
         for quantity, reason in process.hello.missing.items():
@@ -272,7 +275,7 @@ def _missing(store: Store) -> dict[str, str]:
 
 
 def _notes(store: Store) -> list[str]:
-    """Return what could not be measured, once each, and what was refused."""
+    """Return notes about measurements that were not possible, each once, and about refused messages and values."""
     notes = [*store.run.notes, *store.notes]
     if store.fault:
         notes.append(
