@@ -25,7 +25,7 @@ def attach(run: Run) -> Source:
     """
     if run.state() != "running":
         return RecordedSource(run)
-    # Containers on one machine may share the folder of the sockets, so the socket decides.
+    # Containers may share the folder of sockets; then the hub can be reached from this one.
     if (elsewhere := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
         raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}; {run.attaching} shows it there")
     return LiveSource(run)
