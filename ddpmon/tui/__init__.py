@@ -1,1 +1,1 @@
-"""The dashboard. The only code that imports textual."""
+"""The dashboard, which is the only code that imports textual."""

@@ -125,7 +125,7 @@ class DdpmonApp(ShowingApp):
         self.refresh(repaint=True, layout=True)
 
     def action_suspend(self) -> None:
-        """Suspend the dashboard until the shell continues it, as any program."""
+        """Suspend the dashboard, like any program on ctrl+z, until the shell continues it."""
         if workarounds.can_come_back():
             self.action_suspend_process()
         else:

@@ -112,7 +112,7 @@ def ceiling(highest: Values) -> float | None:
     """Return the highest value that a chart should show, so that one slow warm-up step does not flatten the chart.
 
     That is the maximum, unless the maximum is more than three times as far as the 95th percentile from the base: zero,
-    or the lowest value if that is negative.
+    or the lowest value if that is negative. Then it is the value 1.5 times as far as that percentile.
     """
     ordered = sorted(value for each in highest if (value := finite(each)) is not None)
     if not ordered:

@@ -1,5 +1,7 @@
 """Filters the listed ranks by terms, all of which must hold.
 
+Each line shows a term, its meaning, and its longer form if it has one:
+
 13  0-7,12       these ranks                           rank:0-7
 n1               hosts whose name contains this        host:n1
 slow silent dead a rank's state                        state:dead

@@ -36,7 +36,7 @@ class Key:
     opens: ViewName | None = None
     """The screen that the key opens, if that screen has a digit."""
     replay: bool | None = None
-    """True: only while a recording plays. False: only while none does. None: always."""
+    """True restricts the key to replays, False to everything else; None allows both."""
     changes: bool = False
     """True if the key works only where runs may be started and changed."""
     here: bool = False

@@ -212,7 +212,7 @@ def available(frame: Frame) -> list[Key]:
 
 
 def label(key: Key, frame: Frame) -> str:
-    """Return the key bar's text of a key; "detach" becomes "quit" once the run has ended."""
+    """Return the key bar's text of a key: "quit" once nothing is left to detach from, "go on" on a still screen."""
     if key.action == "app.detach" and (frame.ended or frame.cursor is not None):
         return "quit"
     still = frame.behind_s is not None or (frame.cursor is not None and frame.cursor.paused)

@@ -77,7 +77,7 @@ def rename_form(run: Run, palette: Palette) -> Form:
 
 @dataclass
 class Launching:
-    """The actions of the Runs screen on runs."""
+    """The actions of the keys that start, change and compare runs."""
 
     dashboard: Dashboard
     watched: Watched

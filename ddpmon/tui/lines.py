@@ -22,7 +22,7 @@ CURSOR = "›"
 
 
 def plain(text: str) -> str:
-    """Replace each control character and line break in a text from outside by a visible character or a space."""
+    """Replace each control character and line break in a text from outside by one visible character or space."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else " " if ch.isspace() else "·" for ch in text)

@@ -53,13 +53,13 @@ async def draw(
     within_s: float = 0.0,
     pause_s: float = PAUSE_S,
 ) -> bool:
-    """Run a dashboard without a terminal until a picture is taken; return whether it was.
+    """Run a dashboard without a terminal until `look` accepts the screen; return whether it did.
 
     Args:
         app: The dashboard.
         size: Columns and lines of its screen.
         keys: Keys that are pressed first, as Textual names them.
-        look: Inspects the screen after each frame; returns whether the picture was taken.
+        look: Inspects the screen after each frame, and may take its picture; returns true to end the dashboard.
         frames: Maximum number of frames; None: as many as the time allows.
         within_s: Longest time for the frames, in seconds, if they are not counted.
         pause_s: Seconds between two frames.

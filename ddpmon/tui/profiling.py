@@ -38,7 +38,7 @@ def profile_form(palette: Palette) -> Form:
 
 
 class _Operators(Text):
-    """The operators of a profile; until the profile arrives, a line that says so."""
+    """The operators of a profile; until the profile arrives, a message that the dashboard is waiting for it."""
 
     def __init__(self, before: int) -> None:
         """Wait for a profile whose number is higher than `before`, the number of the last profile."""

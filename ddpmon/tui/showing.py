@@ -90,7 +90,7 @@ class ShowingApp(App[None]):
         preferences: Preferences | None,
     ) -> None:
         # Textual turns NO_COLOR into greys, unless it may use the terminal's own colours; then it uses no colours.
-        self.DEFAULT_MODE = ViewName(config.current().get("first_screen"))  # type: ignore[misc]  # it is read from the app
+        self.DEFAULT_MODE = ViewName(config.current().get("first_screen"))  # type: ignore[misc]  # Textual reads this
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         self._ascii_only = in_ascii(started_with())
@@ -200,7 +200,7 @@ class ShowingApp(App[None]):
         self._answer = self.set_interval(POLL_S, self._poll_source, repeat=POLLS)
 
     def _wish_anew(self) -> None:
-        """Request what the current screen needs now, because that is known only after its first frame."""
+        """Request what the current screen needs after its first frame, because only that frame determines it."""
         self.playback.source.wish(self.wish)
         if self.wish != Wish():
             self._await_answer()

@@ -155,7 +155,7 @@ class Watched:
 
     @property
     def outcome(self) -> Outcome:
-        """Return the state, at the end, of the run that the dashboard was opened on."""
+        """Return whether the run that the dashboard was opened on was running, stopping or ended at the end."""
         if Frame(self._first.snapshot()).ended:
             return Outcome.ENDED
         return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED

@@ -1,4 +1,4 @@
-"""Comm: what does all-reduce cost, and why?"""
+"""The Comm screen, which shows what all-reduce costs, and why."""
 
 from __future__ import annotations
 

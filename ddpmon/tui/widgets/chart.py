@@ -184,7 +184,7 @@ def drawn(
         height: Lines.
         bounds: The edges that `bounds_of` returned.
         span: The first and the last moment on the chart; None for the whole series.
-        cursor: The marked column of cells, counted from the right end of the axis; None marks none.
+        cursor: The marked column of cells, where 0 is the first one right of the axis; None marks none.
 
     """
     columns = width - LABEL

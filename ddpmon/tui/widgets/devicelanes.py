@@ -22,7 +22,7 @@ IDLE = 0.25
 """Share of a column's time below which a GPU counts as idle, so that the column is marked."""
 _LABEL = 7
 _LEAST_WIDTH, _EACH = 40, 52
-"""Minimum width in columns of the screen of a single quantity, and of each of several quantities."""
+"""Minimum widths in columns of the screen: of a single quantity, and of each of several quantities."""
 _TALLEST = 6
 _ABOVE, _BELOW = 2, 1
 """Number of lines above the lanes (the title and the head of each column of lanes), and below them (the axis)."""

@@ -113,7 +113,7 @@ def _packed(words: list[str], width: int) -> list[str]:
 
 
 def findings_height(snapshot: Snapshot, width: int) -> int:
-    """Return the number of lines that all findings take without evidence, each with one blank line; 0 if none."""
+    """Return the number of lines that a title and all findings without evidence take; 0 if there are none."""
     lines = [len(finding_lines(finding, snapshot, width, evidence=False)) + 1 for finding in snapshot.findings]
     return sum(lines)
 

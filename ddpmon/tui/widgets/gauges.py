@@ -29,7 +29,7 @@ class Gauge:
     keep: int
     """Priority for a narrow screen: the column with the highest number is dropped first."""
     full: Get | None = None
-    """Returns a rank's value of a full bar; 0 stands for the largest value of all ranks. None: no bar."""
+    """Returns a rank's value of a full bar, or 0 for the largest value of all ranks; None draws no bar."""
     always_bar: bool = False
     """True if the bar stays as long as the number does. If no shown column has such a bar, all bars stay."""
 

@@ -116,7 +116,11 @@ def axes(view: HeatView, left: int, room: int) -> list[Line]:
 
 
 def _below(rows: int, height: int) -> int:
-    """Return the number of lines below the rows: two axes if there is much room, none if the rows fit only then."""
+    """Return the number of lines below the rows of the map.
+
+    These are the row under the cursor in words, and an axis of steps, which is dropped if the rows fit only then. If
+    there is much room, an axis of time is added.
+    """
     return _BELOW + (height >= max(_ROOMY, 2 * rows + 4)) - (rows == height - _BELOW)
 
 

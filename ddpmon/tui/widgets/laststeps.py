@@ -34,7 +34,7 @@ IN_TIME = (
 LAST = "◆"
 CALM_S, CALM_MANY_S = 0.9, 1.9
 """Seconds for which the bars of a running run stay unchanged, because nobody reads a screenful faster, and because new
-bars are much to send. The second value is for steps in several bands."""
+bars are many bytes to send. The second value is for steps in several bands."""
 WIDTHS = (30, 15, 60)
 """Approximate widths of a step, in columns."""
 _BELOW = 4

@@ -290,7 +290,10 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def step(self, by: int) -> None:
-        """Show the output of the next (1) or previous (-1) rank that printed something; all ranks are one place too."""
+        """Show the output of the next (1) or previous (-1) rank that printed something.
+
+        The launcher counts as a rank, unless a filter is set. One of the places stands for all ranks together.
+        """
         entries = [] if self.printed is None else self.printed.entries
         printing = {rank for entry in entries for rank in entry.ranks}
         if not self.frame.ended:  # after the run's end nobody can fetch their output
