@@ -1,7 +1,8 @@
-"""A descriptor of the probe's in a process whose script may close, reuse or replace any number.
+"""Protects a descriptor of the probe in a process whose script may close, reuse or replace any descriptor.
 
-It lies above the numbers that the kernel gives out, lowest first, so that a number which the script closed is hardly
-ever another file's by the next look. Each use asks first whether the number still stands for the same file.
+The descriptor has a higher number than the kernel assigns, which is the lowest free one. So after the script has closed
+the number, it hardly ever belongs to another file at the next check. Each use first checks that the number still
+belongs to the same file.
 """
 
 from __future__ import annotations
@@ -12,29 +13,29 @@ import os
 import resource
 
 ABOVE = 1024
-"""Daemons close up to here, and seldom more."""
+"""Lowest number to use. Daemons close descriptors up to about this number, and seldom more."""
 _SHARE_OF_LIMIT = 0.75
-"""Share of the limit that is used where fewer numbers are allowed: the script's own lie below."""
+"""Share of the limit above which to look if the limit is low. The script's own descriptors are below."""
 
 
 class OwnDescriptor:
-    """An open file whose number the script may take away."""
+    """An open file whose descriptor the script may close or reuse."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take over a descriptor, under another number where one is free. OSError: it was closed already."""
+        """Take over a descriptor, with a higher number if one is free. Raises OSError if it was already closed."""
         self.number = _moved_up(descriptor)
         self._identity = _identity(self.number)
 
     @property
     def intact(self) -> bool:
-        """Return whether the number still stands for this file. Takes 1 µs."""
+        """Return whether the number still belongs to this file. Takes 1 µs."""
         try:
             return _identity(self.number) == self._identity
         except OSError:
             return False
 
     def close(self) -> None:
-        """Close the file, if it is still there."""
+        """Close the file, unless the script has taken its number."""
         if self.intact:
             with contextlib.suppress(OSError):
                 os.close(self.number)
@@ -45,9 +46,9 @@ def _moved_up(descriptor: int) -> int:
     above = ABOVE if limit == resource.RLIM_INFINITY else min(ABOVE, int(limit * _SHARE_OF_LIMIT))
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
-    except OSError:  # none is free up there
+    except OSError:  # No number up there is free.
         return descriptor
-    with contextlib.suppress(OSError):  # the script closed it just now
+    with contextlib.suppress(OSError):  # The script may have just closed it.
         os.close(descriptor)
     return moved
 

@@ -1,4 +1,4 @@
-"""Hooks on what trains in parallel besides DDP: FSDP, DeepSpeed, DataParallel, and averaging of weights (local SGD)."""
+"""Hooks what trains in parallel besides DDP: FSDP, DeepSpeed, DataParallel, and averaging of weights (local SGD)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from ddpmon.probe.listener import Listener
 
 
 class Wrapper(NamedTuple):
-    """A class that runs the forward of a model, its root's or a part's."""
+    """A class that runs the forward of a model or of a part of it."""
 
     kind: str
     modules: tuple[str, ...]
-    """Its module now, and in older versions."""
+    """The class's module, and its modules in older versions."""
     name: str
     begins: str = "forward"
-    """Name of the method that begins forward. Looked up on the class at each call."""
+    """Name of the method that begins forward. Callers look it up on the class at each call."""
     ends: tuple[str, ...] = ()
-    """Names of the method that is called last in it; the first that exists counts. Empty: `begins` is all of forward.
-    """
+    """Names of methods, the first existing one of which is called last in forward. Empty if `begins` is all of it."""
 
 
 WRAPPERS = (
@@ -31,7 +30,7 @@ WRAPPERS = (
         FSDP2,
         ("torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed._composable.fsdp._fsdp_state"),
         "FSDPState",
-        # Its hooks on modules are bound before anyone can listen; what they call is not.
+        # Its hooks on modules are bound before anyone can intercept them, but the methods that they call are not.
         "_root_pre_forward",
         ("_cast_output_dtype", "_register_pre_backward_hook"),
     ),
@@ -43,13 +42,13 @@ AVERAGERS = (
     ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "__init__"),
     ("accelerate.local_sgd", "LocalSGD", "__enter__"),
 )
-"""Modules, their classes that average the weights of ranks now and then, and the methods that begin it."""
+"""(module, class that sometimes averages the weights of ranks, method that begins it)."""
 HOOK_STATE = "PostLocalSGDState"
-"""The class of a communication hook's state that reduces gradients among some of the ranks only."""
+"""Class of the state of a communication hook that reduces gradients only among some of the ranks."""
 
 
 def install(listener: Listener) -> None:
-    """Hear the wrappers and averagers that the script imports, and DDP's communication hooks; once in a process."""
+    """Hook wrappers and averagers when the script imports them, and DDP's communication hooks, once in a process."""
     for wrapper in WRAPPERS:
         hear = partial(_hear, listener, wrapper)
         when_imported(listener, wrapper.modules, wrapper.name, wrapper.begins, hear)

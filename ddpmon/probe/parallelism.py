@@ -1,7 +1,7 @@
-"""Finds out how this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel, alone.
+"""Determines how this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel or alone.
 
-Concluded from what is seen at work, never from what was imported: forwards, and the parameters of an optimizer that
-steps. Most of it is private to torch or to others: what is not there, or answers otherwise, counts as unknown.
+It concludes this from forwards and from the parameters of stepping optimizers, never from what was imported. Most of
+what it reads is private to torch or other libraries. What is missing or has another form counts as unknown.
 """
 
 from __future__ import annotations
@@ -26,65 +26,65 @@ from ddpmon.messages import (
 )
 
 MAX_PARAMETERS = 10_000
-"""Most parameters of an optimizer that are examined."""
+"""Largest number of an optimizer's parameters to examine."""
 
 
 def in_backward() -> bool:
-    """Return whether autograd runs on this thread; False where this torch does not say."""
+    """Return whether autograd runs on this thread; False if this version of torch does not tell."""
     graph_task = getattr(torch._C, "_current_graph_task_id", None)
     return graph_task is not None and graph_task() != -1
 
 
 class Parallelism:
-    """Concludes how this process trains from what is seen of forwards, DDP's models and optimizers."""
+    """Determines how this process trains from forwards, DDP models and optimizers."""
 
     def __init__(self) -> None:
         self.unsettled = True
-        """True if more was seen since it was last settled."""
+        """True if there is new evidence since the last `settle`."""
         self.unsure = True
-        """True if an optimizer's step can still add to it."""
+        """True if an optimizer's step can still add evidence."""
         self._kind = ""
-        """The wrapper whose forward was heard, by its kind; "": none."""
+        """Kind of the wrapper that ran a forward; "" if none has."""
         self._model: Any = None
-        """The first model with that wrapper, until the kind is settled."""
+        """First model with that wrapper; kept until the kind is settled."""
         self._running = 0
-        """The model whose outermost forward runs now, by its id: the model may be freed at any time; 0: none."""
+        """Id of the model whose outermost forward runs; 0 if none. The model itself may be freed at any time."""
         self._counted = 0
-        """The model whose inputs count as this step's samples, by its id; 0: none yet."""
+        """Id of the model whose inputs count as this step's samples; 0 if none yet."""
         self._wrapped_in: list[str] = []
         self._stepped: tuple[str, list[Any]] = "", []
-        """Module and parameters of the last optimizer that stepped until the kind is settled.
+        """Module and parameters of the last optimizer that stepped; kept until the kind is settled.
 
-        Not the optimizer itself: it would live on here, and its end be noted late.
+        It does not hold the optimizer, which would then be freed, and its end noted, too late.
         """
         self._averages = False
-        """True if ranks average their weights now and then."""
+        """True if ranks sometimes average their weights."""
         self._tensor_parallel = False
         """True if parameters of a DDP model were sharded."""
 
     def unsettle(self) -> None:
-        """Something was set up that may change it."""
+        """Expect new evidence, because something was set up."""
         self.unsettled = self.unsure = True
 
     def wrapped(self, model: Any) -> None:
-        """A model was wrapped in DDP."""
+        """Examine a model that was wrapped in DDP."""
         self._tensor_parallel |= any(map(is_sharded, model.parameters()))
         self.unsettle()
 
     @property
     def is_wrapped(self) -> bool:
-        """Return whether the forward of a wrapper was heard that is not DDP's."""
+        """Return whether a wrapper other than DDP has run a forward."""
         return bool(self._kind)
 
     def averages_weights(self) -> None:
-        """Something was set up that averages the weights of ranks now and then: they are meant to differ in between."""
+        """Note that ranks sometimes average their weights. Their weights may differ between two averages."""
         self._averages = True
         self.unsettle()
 
     def forward_begins(self, kind: str, model: object) -> bool:
-        """A forward begins of a model that something else than DDP runs; says whether it is one to be measured.
+        """Handle a forward that something other than DDP runs; return whether it is to be measured.
 
-        One inside another's forward, or computed once more in backward, is not.
+        A forward inside another forward, or recomputed in backward, is not measured.
         """
         if self._running not in {0, id(model)} or in_backward():
             return False
@@ -97,26 +97,26 @@ class Parallelism:
         return True
 
     def is_counted(self, model: object) -> bool:
-        """Return whether the samples of a step are what this model is given.
+        """Return whether the inputs of this model are the samples of the step.
 
-        Where blocks are sharded one by one, none is inside of another: the samples are what the first one gets.
+        If blocks are sharded one by one, none is inside another. Then the inputs of the first block are the samples.
         """
         return self._counted == id(model)
 
     def forward_ends(self, model: object) -> bool:
-        """A forward ended; says whether it was one to be measured."""
+        """Handle the end of a forward; return whether it was measured."""
         measured = self._running == id(model)
         if measured:
             self._running = 0
         return measured
 
     def forward_fails(self) -> None:
-        """A forward raised."""
+        """Handle a forward that raised."""
         self._running = 0
 
     def steps(self, optimizer: Any) -> None:
-        """An optimizer steps."""
-        self._running = self._counted = 0  # a forward that raised may never have ended
+        """Handle an optimizer that steps."""
+        self._running = self._counted = 0  # A forward that raised may have left no note.
         self.unsure = self.unsettled
         if self.unsettled:
             self._stepped = type(optimizer).__module__, list(islice(parameters_of(optimizer), MAX_PARAMETERS))
@@ -124,19 +124,19 @@ class Parallelism:
     def settle(
         self, world_size: int, *, ddp: bool, forward: bool, on_device: bool
     ) -> tuple[str, list[str], torch.device | None]:
-        """Return how this process trains, by all that was seen, now that a step has ended.
+        """Return how this process trains, from all evidence, after a step has ended.
 
         Args:
-            world_size: Count of ranks.
-            ddp: There are DDP models.
-            forward: Their forward was heard.
-            on_device: Steps lie on a GPU's timeline.
+            world_size: Number of ranks.
+            ddp: True if there are DDP models.
+            forward: True if a forward of theirs was noted.
+            on_device: True if steps are placed on a GPU's timeline.
 
         Returns:
-            The kind, "" where nothing decides it; the phases that this leaves unmeasured; the GPU of the parameters.
+            The kind ("" if unknown); the phases that cannot be measured then; the GPU of the parameters.
 
         """
-        self.unsettled = False  # first: what the training thread adds from here on is for the next time
+        self.unsettled = False  # First, because the training thread may add evidence meanwhile.
         (module, parameters), self._stepped = self._stepped, ("", [])
         model, self._model = self._model, None
         alone = world_size == 1
@@ -145,7 +145,7 @@ class Parallelism:
         except Exception:
             kind = ""
         unmeasured = [] if self._kind or forward else ["forward"]
-        # A GPU's timeline is followed for DDP only, and by the host's clock nobody waits for a collective on it.
+        # The GPU's timeline is followed only for DDP. By the host's clock, no rank waits for a collective on a GPU.
         device = next((parameter.device for parameter in parameters[:1] if parameter.is_cuda), None)
         if (alone and not ddp) or (device is not None and not on_device):
             unmeasured += ["wait", "transfer"]
@@ -169,7 +169,7 @@ class Parallelism:
 
 
 def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
-    """Return what a wrapper is, by its first model and what an optimizer steps on."""
+    """Return the kinds that a wrapper amounts to, by its first model and the parameters that an optimizer updates."""
     if kind == FSDP2:
         hybrid, tensor_parallel = _meshes(model, parameters)
         return [FSDP2 + HYBRID * hybrid, TENSOR_PARALLEL][: 1 + tensor_parallel]
@@ -178,7 +178,7 @@ def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
 
 
 def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
-    """Return for FSDP2 whether the ranks are replicas of a few that shard, and whether more ranks shard parameters."""
+    """Return for FSDP2 whether sharding groups are replicas, and whether parameters are sharded over more ranks."""
     states = [state, *getattr(getattr(state, "_state_ctx", None), "all_states", ())]
     groups = [group for one in states for group in getattr(one, "_fsdp_param_groups", None) or (one._fsdp_param_group,)]
     mesh = next((group.mesh_info for group in groups if group is not None), None)
@@ -195,7 +195,7 @@ def is_sharded(parameter: Any) -> bool:
 
 
 def parameters_of(*optimizers: Any) -> Iterator[Any]:
-    """Yield all parameters that optimizers update."""
+    """Yield all parameters that these optimizers update."""
     for optimizer in optimizers:
         for group in getattr(optimizer, "param_groups", None) or ():
             yield from group["params"]

@@ -1,4 +1,4 @@
-"""Time in which the training thread does not train: evaluations, once that is certain, checkpoints, other pauses.
+"""Accounts the time in which the training thread does not train: evaluations, checkpoints and other pauses.
 
 Times are CLOCK_MONOTONIC nanoseconds.
 """
@@ -14,30 +14,30 @@ from ddpmon.probe.records import BLOCKED, DATA, OTHER, PAUSED, Fetched, RawPause
 
 
 class PauseClock(PhaseClock):
-    """Keeps time that may be no training's apart from the phases of a step."""
+    """Separates time that may not be training from the phases of a step."""
 
     def __init__(self, time: Callable[[], int]) -> None:
-        """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
+        """Begin at the current time. time: returns nanoseconds of CLOCK_MONOTONIC."""
         super().__init__(time)
         self.step = 0
-        """Steps finished so far."""
+        """Number of finished steps."""
         self.pausing: int | None = None
-        """Index into messages.PAUSES of what the script does instead of training, if that is certain."""
+        """Index into messages.PAUSES of what the script does instead of training; None if that is uncertain."""
         self.aside: MaybeEvaluation | None = None
-        """Time since a forward without gradients is kept here, until something is trained again."""
+        """Time since a forward without gradients, until something is trained again; None outside of such time."""
         self._aside_since = 0
         self._explained_at = -2
-        """The latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
+        """Latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
         self._repeated = False
-        """True if the step before that one was another."""
+        """True if such a step came just before `_explained_at`."""
         self._paused_since = 0
         self._syncs_before = 0
-        """Number of synchronisations the step had when the pause began."""
+        """Number of the step's synchronisations when the pause began."""
         self._outer: list[tuple[int | None, int, MaybeEvaluation | None]] = []
-        """Pauses around the current one: each one's kind, phase, and the time that was kept apart."""
+        """The pauses around the current one: kind, phase, and time that was kept apart."""
 
     def begin_part(self, start: int) -> None:
-        """A new part of a step begins at `start`."""
+        """Begin a new part of a step at `start`."""
         super().begin_part(start)
         self._paused_since = start
         self._syncs_before = 0
@@ -49,7 +49,7 @@ class PauseClock(PhaseClock):
             ]
 
     def evaluates(self, *, explained: bool) -> None:
-        """Expect an evaluation from now on until something is trained. explained: the script said that it evaluates."""
+        """Keep time apart from now on until something is trained. explained: a trained model is in evaluation mode."""
         if self.aside is None and not self.paused:
             self._set_aside(MaybeEvaluation(explained), self.enter(self.phase))
         if self.aside is not None and explained:
@@ -60,13 +60,13 @@ class PauseClock(PhaseClock):
                 self._explained_at = self.step
 
     def _set_aside(self, aside: MaybeEvaluation, now: int) -> None:
-        """Keep time apart from now on."""
+        """Count time in `aside` from now on."""
         self.aside = aside
         self._aside_since = now
         self.phases, self.syncs = aside.phases, aside.syncs
 
     def _end_aside(self, now: int) -> MaybeEvaluation | None:
-        """Count time as the step's own again; returns the time that was kept apart."""
+        """Count time as the step's own again; return the time that was kept apart."""
         aside, self.aside = self.aside, None
         if aside is not None:
             aside.intervals.append((self._aside_since, now))
@@ -74,8 +74,13 @@ class PauseClock(PhaseClock):
         return aside
 
     def _decide(self, now: int, evaluation: bool, fetches: Sequence[Fetched] = ()) -> None:
-        """Decide whether the time that was kept apart was an evaluation or part of the step. fetches: the batches that
-        are trained on now.
+        """Decide whether the time that was kept apart was an evaluation or part of the step.
+
+        Args:
+            now: End of that time.
+            evaluation: True if it was an evaluation.
+            fetches: Batches that are trained on now; an evaluation ended when the first was requested.
+
         """
         aside = self._end_aside(now)
         if aside is None:
@@ -107,7 +112,7 @@ class PauseClock(PhaseClock):
     # --- pauses ------------------------------------------------------------------------------------------------
 
     def begin_pause(self, kind: int) -> None:
-        """Begin a pause: the script does something else than training until `end_pause`. Pauses nest."""
+        """Begin a pause, in which the script does something other than training, until `end_pause`. Pauses nest."""
         now = self.enter(self.phase)
         self._outer.append((self.pausing, self.phase, self._end_aside(now)))
         if self.paused:
@@ -115,7 +120,7 @@ class PauseClock(PhaseClock):
         self._pause(kind)
 
     def end_pause(self) -> None:
-        """End the pause that `begin_pause` began: the script goes on with what it did before."""
+        """End the innermost pause: the script continues what it did before."""
         if not self._outer:
             return
         now = self.enter(PAUSED)
@@ -129,11 +134,11 @@ class PauseClock(PhaseClock):
         self.enter(phase)
 
     def closing_pauses(self) -> list[RawPause]:
-        """The pauses since the last step, up to now; for the end of the process."""
+        """Return the pauses since the last step, up to now. Called at the end of the process."""
         now = self._time()
         if self.paused:
             self._end_pause(max(now, self._paused_since))
-        elif self.aside is not None:  # an evaluation: nothing is trained after it
+        elif self.aside is not None:  # an evaluation, as no training follows
             self._decide(max(now, self._aside_since), evaluation=True)
         return self.part.pauses
 
@@ -144,7 +149,7 @@ class PauseClock(PhaseClock):
         self._syncs_before = len(self.syncs)
 
     def _end_pause(self, end: int) -> None:
-        """The pause lasted until `end`. What was synchronised in it was no part of a step."""
+        """End the pause at `end`, and drop the synchronisations in it, which belong to no step."""
         since, kind = self._paused_since, self.pausing
         self.pausing = None
         self.paused = False
@@ -167,7 +172,7 @@ class PauseClock(PhaseClock):
     def _not_training(self, unused: Iterable[Fetched]) -> None:
         for batch in unused:
             if not batch.paused:
-                spent = min(batch.duration, self.phases[DATA])  # the fetch may lie before this step's start
+                spent = min(batch.duration, self.phases[DATA])  # The fetch may have been before this step's start.
                 self.phases[DATA] -= spent
                 self.phases[OTHER] += spent
                 if batch.mark is not None:

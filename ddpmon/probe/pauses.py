@@ -1,4 +1,4 @@
-"""Hear what a script does besides training: it evaluates, writes checkpoints, compiles, starts DataLoader workers."""
+"""Notices what a script does besides training: it evaluates, saves, compiles, or starts DataLoader workers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ddpmon.probe.thread_listener import ThreadListener
 
 
 class Pauses:
-    """Tells the step clock when a script evaluates, saves, compiles or starts workers."""
+    """Notes when a script evaluates, saves, compiles or starts workers."""
 
     def __init__(self, listener: ThreadListener) -> None:
         self._listener = listener
         self._skipped = False
-        """True if the compiler was told to leave the probe's own code alone."""
+        """True if the compiler has been told to skip the probe's own code."""
         self.reset()
 
     def reset(self) -> None:
-        """Start from nothing: a new process."""
+        """Reset all state, as in a new process."""
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._in_compiler = False
 
     def optimizer_made(self, optimizer: Any) -> None:
-        """An optimizer was made: what it updates is trained."""
+        """Register an optimizer: the parameters that it updates are trained."""
         self._optimizers.add(optimizer)
 
     def evaluation_begins(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        """`module.eval()` was called, perhaps on what is trained here."""
+        """Handle `module.eval()`, if the module is trained here."""
         module = arguments[0]
         listener = self._listener
         replicas = listener.replicas
@@ -42,17 +42,17 @@ class Pauses:
             listener.record(Account.evaluation_begins)
 
     def optimizers(self) -> list[Any]:
-        """Return the optimizers that there are."""
+        """Return the living optimizers."""
         return list(self._optimizers)
 
     def sharing(self, optimizer: Any) -> list[int]:
-        """The ids of other optimizers that update some of the same parameters: wrappers, what they wrap, old ones."""
+        """Return the ids of other optimizers that update some of the same parameters: wrappers, wrapped or old ones."""
         mine = set(map(id, parameters_of(optimizer)))
         others = [one for one in self._optimizers if one is not optimizer]
         return [id(one) for one in others if not mine.isdisjoint(map(id, parameters_of(one)))]
 
     def compiler_there(self, _result: object, _arguments: object) -> None:
-        """torch.compile was called: from now on torch tells when it compiles, and leaves the probe as it is."""
+        """Handle torch.compile: from now on notice when torch compiles, and keep it from compiling the probe."""
         if not self._skipped:
             self._skipped = True
             _skip(getattr(sys.modules.get("torch._dynamo.eval_frame"), "skip_code", None))
@@ -75,13 +75,13 @@ class Pauses:
 
 
 def updates(optimizers: Iterable[Any], module: Any) -> bool:
-    """Return whether an optimizer updates a module, or part of it."""
+    """Return whether any of the optimizers updates a module or a part of it."""
     updated = {id(group["params"][0]) for one in optimizers for group in one.param_groups if group["params"]}
     return any(id(parameter) in updated for parameter in module.parameters())
 
 
 def _skip(skip: Callable[[CodeType], object] | None) -> None:
-    """Have Dynamo run every function of the probe as it is: compiled, they would be compiled again at each change."""
+    """Make Dynamo skip every function of the probe, which it would compile, and compile again at each change."""
     if skip is None:
         return
     ours = [module for name, module in sys.modules.items() if name.startswith("ddpmon.")]

@@ -1,4 +1,4 @@
-"""Divides the training thread's time into exclusive phases, synchronisations that cut them, and named parts of the
+"""Divides the training thread's time into exclusive phases, synchronisations inside them, and parts named by the
 script.
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leaves a mark on the device's timeline.
@@ -14,35 +14,35 @@ from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Ma
 
 
 class PhaseClock:
-    """Accounts time to phases, from one moment that it is given to the next."""
+    """Adds the time between two successive calls to the phase that the thread was in."""
 
     def __init__(self, time: Callable[[], int]) -> None:
-        """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
+        """Begin at the current time. time: returns nanoseconds of CLOCK_MONOTONIC."""
         self._time = time
         self.phase = OTHER
         self.base = OTHER
-        """The phase to come back to: `optimizer` inside an optimizer's step (closures), else `other`."""
+        """Phase to return to: `optimizer` inside an optimizer's step (closures), else `other`."""
         self.device: Device | None = None
         self.part = RawStep(0)
-        """The part of a step that runs."""
+        """Current part of a step."""
         self.paused = False
-        """True if time belongs to no phase, as the script does something else than training."""
+        """True if time belongs to no phase, because the script does something other than training."""
         self._entered: deque[tuple[int, int]] = deque(maxlen=8)
-        """The latest phases, each after the moment at which it was entered."""
+        """The latest phases, as (time of entry, phase)."""
         self._blocked = 0
-        """Nanoseconds blocked in synchronisations so far."""
+        """Total nanoseconds blocked in synchronisations so far."""
         self._open: list[tuple[str, int]] = []
-        """Names that the script is in, each with the moment since when, less all that was blocked before it."""
+        """Open names of the script, each with its time of entry minus the time blocked before it."""
 
     def begin_part(self, start: int) -> None:
-        """A new part of a step begins at `start`."""
+        """Begin a new part of a step at `start`."""
         before, self.part = self.part, RawStep(start)
         self.phases, self.syncs = self.part.phases, self.part.syncs
-        """Where time goes now: to the part that runs, unless some is kept apart from it."""
+        """Where time is added: in the current part, or in time that is kept apart from it."""
         self._last = start
         if self._open:
             self._open = [(name, start - self._blocked) for name, _ in self._open]
-        if before.marks:  # the end of one step is the start of the next on the device too
+        if before.marks:  # A step begins where the last one ended on the device, too.
             last = before.marks[-1]
             self.part.marks.append(Mark(OTHER, last.event, last.host))
 
@@ -52,7 +52,7 @@ class PhaseClock:
             self.part.marks.append(Mark(code, event, now))
 
     def enter(self, phase: int) -> int:
-        """Enter `phase`: time belongs to it from now on, unless the script pauses. Returns the moment."""
+        """Enter `phase`, to which time belongs from now on unless the script pauses. Return the time."""
         now = self._time()
         self.phases[self.phase] += now - self._last
         self._last = now
@@ -63,15 +63,15 @@ class PhaseClock:
         return now
 
     def phase_at(self, moment: int) -> int | None:
-        """Return the phase at a moment of the latest few phases; None: it was earlier."""
+        """Return the phase at a time; None if that is before the latest few phases."""
         return next((phase for since, phase in reversed(self._entered) if since <= moment), None)
 
     def leave(self) -> int:
-        """The phase ends; time belongs to what surrounds it. Returns the moment."""
+        """End the phase; time belongs to `base` from now on. Return the time."""
         return self.enter(self.base)
 
     def enter_after_gap(self, phase: int, gap: int) -> int:
-        """The same as `enter`; time that went to `other` since the last phase is remembered as that gap."""
+        """Enter `phase`, and record the time in `other` since the last phase in `gaps`. gap: index into `gaps`."""
         if self.phase != OTHER:
             return self.enter(phase)
         last = self._last
@@ -83,7 +83,7 @@ class PhaseClock:
     # --- synchronisations --------------------------------------------------------------------------------------
 
     def block(self) -> int:
-        """A synchronisation begins inside the current phase; returns the moment of arrival."""
+        """Begin a synchronisation inside the current phase; return its arrival time."""
         arrival = self.enter(self.phase)
         marks = self.part.marks
         if marks and marks[-1].host == arrival:
@@ -91,13 +91,13 @@ class PhaseClock:
         return arrival
 
     def block_not(self) -> None:
-        """Undo `block`: it blocked nobody, as with an asynchronous collective."""
+        """Undo `block`, because nobody was blocked, as in an asynchronous collective."""
         marks = self.part.marks
         if marks and marks[-1].code == BLOCKED:
             marks[-1].code = self.phase
 
     def unblock(self, kind: int, arrival: int, payload_bytes: int) -> None:
-        """The synchronisation that began at `arrival` is over."""
+        """End the synchronisation that began at `arrival`."""
         self._last = self._time()
         self._blocked += self._last - arrival
         self.syncs.append(RawSync(kind, arrival, self._last, payload_bytes))
@@ -107,9 +107,9 @@ class PhaseClock:
     def blocked_at_the_end(
         self, kind: int, arrival: int, end: int, payload_bytes: int, phase: int, event: DeviceEvent | None = None
     ) -> None:
-        """The last part of a finished `phase`, from `arrival` on, was a synchronisation after all.
+        """Turn the end of a finished `phase`, from `arrival` on, into a synchronisation.
 
-        event: the arrival on the device's timeline; without it nothing is known of the blocked time there.
+        event: the arrival on the device's timeline. Without it, the blocked time on the device is unknown.
         """
         arrival = max(arrival, end - self.phases[phase])
         self.phases[phase] -= end - arrival
@@ -122,11 +122,11 @@ class PhaseClock:
     # --- names -------------------------------------------------------------------------------------------------
 
     def enter_named(self, name: str) -> None:
-        """Enter a named part of the script: time also belongs to it from now on. Names nest."""
+        """Enter a part that the script has named, to which time also belongs from now on. Names nest."""
         self._open.append((name, self._time() - self._blocked))
 
     def exit_named(self, name: str) -> bool:
-        """Time no longer belongs to that name, if it did. False: the step has too many names already."""
+        """Leave a named part, if it was entered. Return False if the step already has too many names."""
         now = self._time() - self._blocked
         opened = self._open
         for place in range(len(opened) - 1, -1, -1):
@@ -135,10 +135,10 @@ class PhaseClock:
         return True
 
     def _add_named(self, name: str, duration: int) -> bool:
-        """False: the step has too many names already."""
+        """Add time to a name. Return False if the step already has too many names."""
         for outer, _ in self._open:
             if outer == name:
-                return True  # inside itself: the outer one tells
+                return True  # It is nested in itself, and the outer one counts.
         named = self.part.named
         if name not in named and len(named) >= MAX_NAMES:
             return False
@@ -146,7 +146,7 @@ class PhaseClock:
         return True
 
     def _cut_named(self, end: int) -> None:
-        """A step ends inside names: each one's time so far is this step's, the rest the next one's."""
+        """Split the open names at the end of a step: their time so far belongs to this step, the rest to the next."""
         now = end - self._blocked
         still, self._open = self._open, []
         for name, since in still:

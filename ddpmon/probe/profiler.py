@@ -1,10 +1,10 @@
-"""Runs torch's profiler for some steps of the training thread when the hub asks for it.
+"""Runs torch's profiler for some steps of the training thread when the hub requests it.
 
-The training thread starts and ends the profiler itself, between two steps: at the first note after an optimizer's step.
-To come to know of that moment, its notes go through this object while a profile is wanted. Both ends are noted as a
-pause, and so is each step between them: such steps do not count. Nothing of this runs while nobody asks.
+The training thread itself starts and ends the profiler between two steps: at the first note after an optimizer's step.
+To catch this moment, its notes go through this object while a profile is requested. Both ends are noted as a pause, and
+so is each step between them, so that these steps do not count. None of this runs without a request.
 
-A profiler of the script has precedence: while it runs no profile starts, and one that runs ends before it.
+A profiler of the script has precedence: while it runs no profile starts, and a running profile ends before it.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
 STARTS = ("_prepare_profiler", "_enable_profiler")
 """Functions of torch that a profiler of the script calls before it starts."""
 LAST_STEP_NS = 30_000_000_000
-"""Time after its end in which the last step of a profile is waited for."""
+"""Nanoseconds after the end of a profile for which to wait for its last step."""
 
 
 class Profiler:
-    """Makes one profile after the other. make_way: lets the training thread have the GIL now and then."""
+    """Makes one profile at a time. make_way: lets the training thread have the GIL."""
 
     def __init__(self, listener: EveryStep, make_way: Callable[[], None]) -> None:
         self._listener = listener
         self._make_way = make_way
         self._guards = Changes()
-        """Wrappers of what the script's profiler calls, while a profile runs."""
+        """Wrappers around functions that the script's profiler calls, while a profile runs."""
         self._undoes = False
         self._counted: tuple[int, float] | None = None
-        """Operations of a step, and those that the device can do in a second, once somebody asked for them."""
+        """FLOPs of a step and the device's peak FLOPs per second, once they were requested."""
         self._answer: Profile | None = None
         self._reset(None, 0)
 
     def _reset(self, request: ProfileSteps | None, until: int) -> None:
         self._request, self._until = request, until
         self._key: int | None = None
-        """The id of the optimizer whose steps are counted."""
+        """Id of the optimizer whose steps are counted."""
         self._is_between_steps = False
         self._profile: Any = None
-        """torch's profiler, or a counter of operations."""
+        """torch's profiler, or a counter of FLOPs."""
         self._begins = False
-        """The training thread starts the profiler, or has done so."""
+        """True once the training thread has begun to start the profiler."""
         self._is_expired = self._is_over = False
         self._outcome, self._error = ProfileOutcome.PROFILED, ""
         self._passes: list[int] = []
-        """Ends of the passes of the training loop under the profiler."""
+        """End times of the training loop's passes under the profiler."""
         self._begin = self._end = self._ahead = self._start_cost = self._end_cost = 0
         self._events: list[Any] = []
         self._flops = 0
@@ -75,7 +75,7 @@ class Profiler:
         self._steps: list[int] = []
 
     def request(self, request: ProfileSteps, now: float) -> None:
-        """Begin a profile at the end of the next step. A request in the middle of another one changes nothing."""
+        """Begin a profile at the end of the next step. A request during another one is ignored."""
         if self._request is None:
             self._reset(request, int((now + request.seconds) * 1e9))
             if not self._undoes:
@@ -83,14 +83,14 @@ class Profiler:
                 self._listener.changes.undone_by(self._leave)
 
     def turn(self, send: Callable[[Profile], bool]) -> None:
-        """See to the profile on the background thread; send its answer once it is there."""
+        """Manage the profile on the background thread, and send its answer once it is complete."""
         if self._request is None:
             return
         hot = self._listener.hot
         if self._answer is None and not self._is_over:
-            if hot.mark != self._mark:  # also where it was replaced meanwhile
+            if hot.mark != self._mark:  # also if something replaced it meanwhile
                 self._mark_next, hot.mark = hot.mark, self._mark
-            # One of the two threads sees what the other has set.
+            # Each thread sets one flag and then reads the other's, so at least one of them sees both.
             self._is_expired = monotonic_ns() > self._until
             if self._is_expired and not self._begins:
                 self._outcome, self._is_over = ProfileOutcome.NO_STEP, True
@@ -102,17 +102,17 @@ class Profiler:
             self._reset(None, 0)
 
     def keep_phase(self, phase: int) -> None:
-        """Take the phase in which the training thread was from the moment on whose note is read now."""
+        """Record the training thread's phase from the time of the note that is being read."""
         self._phases.append((self._listener.journal.now, phase))
 
     def step_ended(self, raw: RawStep) -> None:
-        """Take a step whose notes are all read."""
+        """Record a step after all its notes have been read."""
         if self._request is not None and any(one.kind == PROFILING for part in parts(raw) for one in part.pauses):
             self._steps.append(raw.step)
             self._syncs += [sync for part in parts(raw) for sync in part.syncs if self._begin <= sync.arrival]
 
     def utilization(self, step: Step) -> list[Scalar]:
-        """Return the model FLOPs utilization in a step; nothing if nobody asked for it, or the script logs it."""
+        """Return the step's model FLOPs utilization; [] if it was not requested, or the script logs its own."""
         if self._counted is None or not step.length_us or api.counts_flops():
             return []
         flops, peak = self._counted
@@ -121,7 +121,7 @@ class Profiler:
     # --- on the training thread --------------------------------------------------------------------------------
 
     def _mark(self, note: Note) -> None:
-        """Take a note in the place of `hot.mark`."""
+        """Handle a note in place of `hot.mark`."""
         if get_ident() != self._listener.hot.thread or self._is_over:
             self._mark_next(note)
             return
@@ -137,7 +137,7 @@ class Profiler:
             self._is_between_steps = True
 
     def _pause(self) -> None:
-        """Between two steps: start the profiler, end it, or count a step."""
+        """Between two steps, start the profiler, end it, or count a step."""
         self._mark_next((Account.pause_begins, monotonic_ns(), None, PROFILING, None, None))
         try:
             if self._profile is None:
@@ -171,15 +171,15 @@ class Profiler:
         started = torch_profiler.profile(use_device=device, use_kineto=True)
         started.__enter__()
         self._profile = started
-        atexit.register(self._leave)  # torch does not survive an exit under its profiler
+        atexit.register(self._leave)  # torch does not survive an exit during its profile.
         for name in STARTS:
             self._guards.patch(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
         self._ahead = time_ns() - monotonic_ns()
         self._start_cost = monotonic_ns() - began
 
     def _count(self) -> None:
-        """Start to count operations instead."""
-        from ddpmon.probe.flop_counter import FlopCounter, is_compiled  # few runs need its import
+        """Count FLOPs instead of profiling."""
+        from ddpmon.probe.flop_counter import FlopCounter, is_compiled  # Few runs import it.
 
         if is_compiled():
             self._outcome, self._is_over = ProfileOutcome.COMPILED, True
@@ -189,7 +189,7 @@ class Profiler:
         atexit.register(self._leave)
 
     def _stop(self) -> None:
-        """End the profiler; the training thread takes its events, so that no other step is held up by that."""
+        """End the profiler. The training thread itself fetches its events, so that this delays no other step."""
         self._end = monotonic_ns()
         profile = self._release()
         if self._counts:
@@ -202,11 +202,11 @@ class Profiler:
 
     @property
     def _counts(self) -> bool:
-        """Return whether operations are to be counted, and not profiled."""
+        """Return whether the request is to count FLOPs rather than to profile."""
         return self._request is not None and self._request.peak_flops > 0
 
     def _release(self) -> Any:
-        """Take the guards off the script's profiler, and return the profile that runs; a counter ends here."""
+        """Remove the wrappers around the script's profiler, and return the running profile; a counter ends here."""
         self._guards.undo_all()
         atexit.unregister(self._leave)
         profile, self._profile = self._profile, None
@@ -215,7 +215,7 @@ class Profiler:
         return profile
 
     def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of torch that ends the profile before it starts one of the script's."""
+        """Return a wrapper of a function of torch that ends our profile before the script's profiler starts."""
 
         def start(*arguments: Any, **named: Any) -> Any:
             if get_ident() == self._listener.hot.thread:
@@ -225,7 +225,7 @@ class Profiler:
         return start
 
     def _leave(self, outcome: ProfileOutcome = ProfileOutcome.FAILED) -> None:
-        """End a profile that is not finished."""
+        """End a profile early."""
         try:
             if self._profile is not None:
                 self._outcome, self._error = outcome, "ddpmon left the rank, or the rank ended"
@@ -241,7 +241,7 @@ class Profiler:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def _last_step_is_read(self) -> bool:
-        """Return whether the step in which the profile ended was read: one more than the passes between both ends."""
+        """Return whether the step in which the profile ended has been read: it spans one more step than passes."""
         if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > len(self._passes):
             return True
         return monotonic_ns() > self._end + LAST_STEP_NS
@@ -249,7 +249,7 @@ class Profiler:
     def _made_or_failed(self) -> Profile:
         try:
             return self._made()
-        except Exception as error:  # torch of another version
+        except Exception as error:  # Another version of torch may differ.
             self._fail(error)
             return self._made()
 
@@ -284,22 +284,22 @@ class Profiler:
 
 
 def _median_length(moments: list[int]) -> int:
-    """Return the median time between two moments: the first one also waits for the profiler of other ranks to start."""
+    """Return the median pass. The first pass may be longer, as it waits for the profilers of other ranks to start."""
     lengths = sorted(end - begin for begin, end in pairwise(moments))
     return lengths[len(lengths) // 2] if lengths else 0
 
 
 def _is_profiled() -> bool:
-    """Return whether a profiler of the script runs, or is about to."""
+    """Return whether a profiler of the script runs or is about to run."""
     from torch._C._autograd import _profiler_enabled
 
     if _profiler_enabled():
         return True
-    # By its type alone: `isinstance` would ask objects of the script for theirs.
+    # Compare types only: `isinstance` would ask objects of the script for their `__class__`.
     found = (one for one in gc.get_objects() if issubclass(type(one), torch_profiler.profile))
     return any(one.entered and one.kineto_results is None for one in found)
 
 
 def _read_phase(account: Account, profiler: Profiler, *_: object) -> None:
-    """Read the note after one that may have changed the phase."""
+    """Record the phase after a note that may have changed it."""
     profiler.keep_phase(account.clock.phase)

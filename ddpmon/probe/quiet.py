@@ -1,8 +1,8 @@
-"""Finds a moment at which the probe may be armed or removed in a process that trains.
+"""Finds a moment at which the probe can be armed or removed in a process that trains.
 
-Code that is entered from outside runs between any two bytecodes of the training. Nearly all that the probe changes may
-be changed there. What torch's optimizers and garbage collection go through in a loop may not: a dictionary that grows
-meanwhile raises into the training, and a list that shrinks hides an entry.
+Code that enters from outside runs between any two bytecodes of the training. Nearly everything that the probe changes
+may be changed there. The exception is what torch's optimizers and the garbage collector iterate over: a dictionary that
+grows meanwhile raises into the training, and a list that shrinks hides an entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _waiting: deque[Callable[[], None]] = deque()
 
 
 def when_quiet(act: Callable[[], None], give_up: Callable[[], None]) -> None:
-    """Call `act` on the main thread, now or a moment later; else `give_up`. Neither may raise."""
+    """Call `act` on the main thread at the next suitable moment, or `give_up` after `GIVE_UP_S`. Neither may raise."""
     deadline = time.monotonic() + GIVE_UP_S
 
     def attempt() -> None:
@@ -43,18 +43,18 @@ def _call_next(_: object) -> int:
 
 
 _enter = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_call_next)
-"""Called by the interpreter, on the main thread. It lives as long as the process: it must not go while it runs."""
+"""Callback for the interpreter, on the main thread. It is global because it must not be freed while it runs."""
 
 
 def _schedule() -> None:
     time.sleep(RETRY_S)
-    while ctypes.pythonapi.Py_AddPendingCall(_enter, None):  # the interpreter's list of calls is full
+    while ctypes.pythonapi.Py_AddPendingCall(_enter, None):  # The interpreter's queue of pending calls is full.
         time.sleep(RETRY_S)
 
 
 def is_quiet() -> bool:
     """Return whether no thread is in a loop over something that the probe changes."""
-    # By identity: code with constants that cannot be hashed, as compilers make some, has no hash.
+    # Look up by id: some compilers make code objects with unhashable constants, which have no hash.
     loops = {id(code): places for code, places in _loops()}
     mine = sys._getframe()
     for frame in sys._current_frames().values():
@@ -67,7 +67,7 @@ def is_quiet() -> bool:
 
 
 def _loops() -> Iterator[tuple[CodeType, list[tuple[int, int]]]]:
-    """Yield functions with the places of their loops: those in which an optimizer calls the hooks of its steps."""
+    """Yield functions with the bytecode ranges of their loops: those that call the hooks of an optimizer's step."""
     optimizer = sys.modules.get("torch.optim.optimizer")
     wraps = getattr(getattr(optimizer, "Optimizer", None), "profile_hook_step", None)
     for code in getattr(getattr(wraps, "__code__", None), "co_consts", ()):

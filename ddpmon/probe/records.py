@@ -1,9 +1,10 @@
-"""Records that the training thread leaves for the sending thread: parts of steps, synchronisations, pauses and marks.
+"""Records that the training thread leaves for the background thread: parts of steps, synchronisations, pauses and
+marks.
 
-Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks are moments of the device's own timeline.
+Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks are times on the device's own timeline.
 
-Several of these are made in every step: as msgspec's structs they are made in a third of the time that named tuples
-take, and the collector, which would stop the training thread too, never visits them.
+Several of these are made in every step. They are msgspec structs, which take a third of the time of named tuples to
+make, and which the garbage collector, whose runs would stop the training thread, never visits.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import msgspec
 DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
 """Indices into messages.OWN_PHASES."""
 PAUSED = 5
-"""Time that belongs to no phase of a step: an evaluation, a checkpoint, a compilation."""
+"""Index of the time that belongs to no phase of a step: evaluations, checkpoints, compilations."""
 BLOCKED = 6
-"""The code of a mark where a synchronisation begins."""
+"""Code of a mark at which a synchronisation begins."""
 FED_SAMPLES, FED_TOKENS, FED_CALLS, FED_MOST_SAMPLES, FED_MOST_TOKENS = range(5)
 """Indices into an entry of `RawStep.fed`."""
 BUCKET_END = 2
@@ -26,20 +27,20 @@ BUCKET_END = 2
 
 
 class DeviceEvent(Protocol):
-    """A moment on the device's timeline (torch.cuda.Event)."""
+    """A point on the device's timeline (torch.cuda.Event)."""
 
     def record(self) -> None:
-        """Put it on the current stream, now."""
+        """Record the event on the current stream."""
 
     def query(self) -> bool:
-        """Return whether the device has passed it."""
+        """Return whether the device has passed the event."""
 
     def elapsed_time(self, later: DeviceEvent) -> float:
-        """Milliseconds from this event to a later one."""
+        """Return the milliseconds from this event to a later one."""
 
 
 class Mark:
-    """Start of a span on the device: from `event` on, its time belongs to `code`, a phase, PAUSED, or BLOCKED."""
+    """Start of a span on the device. Its time, from `event` on, belongs to `code`: a phase, PAUSED or BLOCKED."""
 
     __slots__ = ("code", "event", "host")
 
@@ -47,24 +48,25 @@ class Mark:
         self.code = code
         self.event = event
         self.host = host
-        """Moment at which it was recorded, by the host's clock."""
+        """Host time at which the event was recorded."""
 
 
 Reduction = tuple[int, Sequence[int], int, DeviceEvent | None, int | None]
-"""A model's gradients were reduced: their bytes; when each was ready, in nanoseconds after a moment, or empty where
-torch does not say; that moment; the last one's on the device's timeline; the model's number, if it was in evaluation
-mode and has layers that differ in it."""
+"""A model's reduced gradients: their bytes; for each, the nanoseconds from the third entry to when it was ready (empty
+if torch does not tell); the host time from which these count; the last one's event on the device's timeline; the
+model's number, if it was in evaluation mode and has layers that differ in that mode, else None.
+"""
 
 
 class Device(Protocol):
-    """Makes events on the device's timeline."""
+    """Records events on the device's timeline."""
 
     def event(self) -> DeviceEvent | None:
-        """Record one now; None where none may be recorded."""
+        """Record an event now; return None while no event may be recorded."""
 
 
 class RawSync(msgspec.Struct, frozen=True, gc=False):
-    """A synchronisation: blocked from `arrival` to `end`, absolute nanoseconds."""
+    """A synchronisation that blocked the thread from `arrival` to `end`, in absolute nanoseconds."""
 
     kind: int
     arrival: int
@@ -73,7 +75,7 @@ class RawSync(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawPause(msgspec.Struct, frozen=True, gc=False):
-    """The script did something else than training, absolute nanoseconds."""
+    """A pause in which the script did something other than training, in absolute nanoseconds."""
 
     kind: int
     """Index into messages.PAUSES."""
@@ -82,52 +84,52 @@ class RawPause(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawStep(msgspec.Struct, gc=False):
-    """A part of a step: the clock fills it in and cuts it; nanoseconds."""
+    """A part of a step, which the clock fills in and cuts. Times are nanoseconds."""
 
     start: int
     end: int = 0
     phases: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
-    """Time in each of OWN_PHASES, then in PAUSED."""
+    """Time in each of OWN_PHASES, followed by the time PAUSED."""
     syncs: list[RawSync] = []
     losses: list[object] = []
-    """Loss of each backward: a float, or a reading that is still on its way from the device."""
+    """Loss of each backward: a float, or a reading that is on its way from the device."""
     fed: dict[int, list[int]] = {}
-    """Samples and tokens that each model was given, by its number: the totals, how often, and those of the largest
-    batch."""
+    """Samples and tokens that each model got, by its number: totals, number of calls, and those of the largest
+    batch.
+    """
     samples: int = 0
-    """In the batches that were fetched and trained on."""
+    """Samples in the batches that were fetched and trained on."""
     tokens: int = 0
     learning_rate: float | None = None
     gc: int = 0
     """Nanoseconds of garbage collection."""
     marks: list[Mark] = []
-    """Marks on the device's timeline, the last one being the end; empty without a device."""
+    """Marks on the device's timeline, of which the last is the end; empty without a device."""
     buckets: list[list[int]] = []
-    """Layout, launch and end of each bucket's all-reduce, where they are recorded; an end of 0 is still to come."""
+    """[layout, launch, end] of each bucket's all-reduce, if recorded. An end of 0 has not come yet."""
     named: dict[str, int] = {}
-    """Time inside what the script named, by the host's clock."""
+    """Host time in the parts that the script named."""
     pauses: list[RawPause] = []
     gaps: tuple[int, int] = (0, 0)
-    """Parts of `other`: just before a forward, and between a forward and its backward."""
+    """Time in `other` just before a forward, and between a forward and its backward."""
     step: int = 0
-    """Number of the step that this part ends; for other parts, one that it may have."""
+    """Number of the step that this part ends; for other parts, a number that it may get."""
     before: tuple[RawStep, ...] = ()
-    """Earlier parts of the same step, held by its last part."""
+    """Earlier parts of the same step; set in its last part."""
     updates: tuple[tuple[str, int], ...] = ()
-    """Updates of a step that updates several models, held by its last part: the models of each update, and after how
-    many parts it came."""
+    """For a step that updates several models: (model, number of parts before) of each update. Set in the last part."""
     marked_samples: int | None = None
-    """Samples that the script itself reported for the step, held by its last part."""
+    """Samples of the step as the script itself reported them; set in its last part."""
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """A batch that nothing was trained on yet."""
+    """A batch that nothing has been trained on yet."""
 
     began: int
     duration: int
     mark: Mark | None
     samples: int
-    """In it, where they count."""
+    """Number of samples in the batch, where they count."""
     tokens: int
     paused: bool
-    """True if it was fetched in a pause."""
+    """True if it was fetched during a pause."""

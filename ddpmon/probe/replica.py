@@ -1,4 +1,4 @@
-"""The probe's record of one DDP model: its bytes, and when its last gradient was ready."""
+"""Records about one DDP model: its sizes, and when its last gradient was ready."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from ddpmon.probe.records import DeviceEvent, Reduction
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """Measures when a model's gradients were ready for the all-reduce, by the host's clock and on a GPU's timeline."""
+    """Measures when a model's gradients were ready for the all-reduce, on the host and on a GPU's timeline."""
 
     number: int
-    """Counts the models of this rank in the order they were wrapped."""
+    """Number of the model, in the order in which this rank's models were wrapped."""
     wrapped: InitVar[DistributedDataParallel]
-    """The model, which is not kept alive here."""
+    """The model, of which only a weak reference is kept."""
     forget: InitVar[Callable[[object], object]]
-    """Is called once the model is freed."""
+    """Called once the model has been freed."""
     model: weakref.ref[DistributedDataParallel] = field(init=False)
     inner: dict[str, Any] = field(init=False)
-    """The attributes of the module that is wrapped: whether it is in training mode."""
+    """Attributes of the wrapped module, among them whether it is in training mode."""
     parameters: list[Any] = field(init=False)
     """Parameters whose gradients DDP reduces."""
     reduced_ids: frozenset[int] = field(init=False)
-    """The ids of the parameters whose gradients are reduced: as long as the model lives, no others have them."""
+    """Ids of these parameters. No other object has them while the model lives."""
     gradient_bytes: int = field(init=False)
     buffer_bytes: int = field(init=False)
     others: list[Any] = field(init=False)
-    """Parameters that were none of these when the model was last gone through."""
+    """Parameters that were none of these at the last search."""
     mode_matters: bool = field(init=False)
-    """True if it has layers that compute otherwise in evaluation mode."""
+    """True if it has layers that compute something else in evaluation mode."""
     search: UnusedSearch | None = None
-    """The search for unused parameters, where DDP makes one."""
+    """DDP's search for unused parameters, if it makes one."""
     stats: Callable[[], list[int]] | None = None
     """The reducer's `get_backward_stats`."""
     strays: list[Any] = field(default_factory=list)
-    """Parameters outside DDP that had gradients when digests were last due."""
+    """Parameters outside of DDP that had gradients when digests were last due."""
     held_out: bool = False
     """True if its last forward with gradients was in evaluation mode."""
     expected: bool = False
     """True if the next backward is expected to reduce its gradients."""
     expected_at: int = 0
-    """Moment at which the reducer was prepared for the next backward."""
+    """Time at which the reducer was prepared for the next backward."""
     event: DeviceEvent | None = None
-    """On the GPU's timeline: the moment the gradient that was last in the step before was ready in this one."""
+    """Event at which the gradient that was last in the previous step was ready in this step."""
     digest_in: bool | None = None
-    """A digest is due before its next forward in this mode, training or not; None: none is."""
+    """Mode (True is training) of the next forward that is to take a digest; None if none is due."""
     events: Events | None = None
-    """The GPU's timeline, where arrivals are marked on it too."""
+    """Pool of events on the GPU's timeline, if arrivals are marked there."""
     _latest: int = -1
-    """The place in the reducer's list of the gradient that was ready last, on a GPU's timeline."""
+    """Index, in the reducer's list, of the gradient that was ready last; used on a GPU only."""
     _times: list[int] = field(default_factory=list)
     _examined: bool = False
     _watched: int = -1
@@ -79,27 +79,27 @@ class Replica:
 
     @property
     def training(self) -> bool:
-        """Return whether the wrapped module is in training mode; frameworks leave the wrapper as it is."""
+        """Return whether the wrapped module is in training mode. Frameworks may leave the wrapper's mode unchanged."""
         mode = self.inner.get("training")
-        if mode is None:  # torch.compile's module has it as a property
+        if mode is None:  # In a module of torch.compile it is a property.
             model = self.model()
             mode = model is None or model.module.training
         return bool(mode)
 
     def _gone(self, forget: Callable[[object], object], model: object) -> None:
-        """The model is freed, and what is kept of it here with it."""
+        """Release what refers to the model's parameters, because it has been freed."""
         self.inner, self.stats = {}, None
         self.parameters, self.others, self.strays = [], [], []
         forget(model)
 
     def not_reduced(self, model: DistributedDataParallel) -> Iterator[tuple[str, Any]]:
-        """Yield parameters whose gradients DDP does not reduce, with their names, but for those it is to ignore."""
+        """Yield (name, parameter) for each parameter whose gradient DDP does not reduce, without those it ignores."""
         for name, parameter in model.module.named_parameters():
             if id(parameter) not in self.reduced_ids and name not in model.parameters_to_ignore:
                 yield name, parameter
 
     def own_buffers(self) -> tuple[list[Any], list[Any]]:
-        """Return the buffers that DDP does not broadcast: the running statistics of BatchNorm, and others."""
+        """Return the buffers that DDP does not broadcast: the running statistics of BatchNorm, and all others."""
         model = self.model()
         if model is None or getattr(model, "broadcast_buffers", True):
             return [], []
@@ -113,15 +113,15 @@ class Replica:
         return statistics, [one for name, one in named if id(one) not in known and name not in ignored]
 
     def take_reduction(self) -> Reduction | None:
-        """Return what the backward that just ended reduced; None: no gradients of this model.
+        """Return what the last backward reduced; None if it reduced no gradients of this model.
 
-        The reducer notes when each gradient is ready; the list keeps its old values until the next synchronised
-        backward. A static graph notes none in its first one, where it only examines the graph and reduces at the end.
+        The reducer records when each gradient is ready, and keeps the old times until the next synchronised backward. A
+        static graph records none in its first backward, in which DDP only examines the graph and reduces at the end.
         """
-        if self.stats is None:  # the model is gone, and so are its gradients
+        if self.stats is None:  # The model was freed, and its gradients too.
             return None
         times = self.stats()
-        # All of them: in short steps two in a row may have the same latest one, to the nanosecond.
+        # Compare all times: in short steps the latest one may be the same twice in a row, to the nanosecond.
         if times == self._times:
             return None
         event = None
@@ -142,12 +142,12 @@ class Replica:
         return self.gradient_bytes, times, self.expected_at, event, held_out
 
     def reduced_by(self, reducer: Any) -> None:
-        """Take this reducer as the one that reduces its gradients; it has reduced none yet."""
+        """Use a reducer that has not reduced this model's gradients yet."""
         self.stats = reducer.get_backward_stats
         self._times = []
 
     def watch(self) -> None:
-        """Have the gradient that came last leave a mark the next time, just before DDP hands over its bucket."""
+        """Mark the device's timeline when the gradient that was last is ready again, before DDP launches its bucket."""
         model = self.model()
         if self._latest == self._watched or model is None:
             return
@@ -157,7 +157,7 @@ class Replica:
         self._hook = self.parameters[self._watched].register_post_accumulate_grad_hook(self._mark)
 
     def unwatch(self) -> None:
-        """Have no gradient leave marks any more."""
+        """Stop marking gradients."""
         self.events = None
         if self._hook is not None:
             self._hook.remove()
@@ -168,17 +168,17 @@ class Replica:
 
 
 class Replicas(dict[int, Replica]):
-    """The DDP models of this rank by their id, as long as they live."""
+    """The living DDP models of this rank, by their id."""
 
     _wrapped = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.by_reducer: dict[int, Replica] = {}
-        """Replicas by the id of their reducer, which lives as long as it is here."""
+        """Replicas by the id of their reducer, which lives while the entry does."""
 
     def replica_of(self, model: DistributedDataParallel) -> Replica:
-        """The record of a model; its number counts the models of this rank in the order they were wrapped."""
+        """Return the record of a model, which is created at the first call."""
         key = id(model)
         replica = self.get(key)
         if replica is None:
@@ -187,7 +187,7 @@ class Replicas(dict[int, Replica]):
         return replica
 
     def of_reducer(self, reducer: Any) -> Replica | None:
-        """The one that a reducer serves."""
+        """Return the replica that a reducer serves; None if there is none."""
         replica = self.by_reducer.get(id(reducer))
         if replica is not None and replica.stats is not None:
             return replica
@@ -204,9 +204,13 @@ class Replicas(dict[int, Replica]):
         return any(module is model or module is model.module for model in models)
 
     def name_of(self, parameter: object, taken: Container[str], shared: bool) -> str:
-        """A name for what an optimizer updates, by its first parameter: the model's class.
+        """Return a name for what an optimizer updates: the class of the model that has this parameter.
 
-        taken: names of others. shared: several optimizers may update parts of one model; then it is the part's name.
+        Args:
+            parameter: The optimizer's first parameter.
+            taken: Names of other optimizers' models.
+            shared: True if several optimizers may update parts of one model. Then the name is that of the part.
+
         """
         for replica in list(self.values()):
             model = replica.model()
@@ -227,7 +231,7 @@ class Replicas(dict[int, Replica]):
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
-    """Return whether a layer of torch's computes otherwise in evaluation mode."""
+    """Return whether a layer of torch computes something else in evaluation mode."""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     return isinstance(module, _BatchNorm) and bool(module.track_running_stats)
@@ -242,7 +246,7 @@ def _not_taken(name: str, taken: Container[str]) -> str:
 
 
 def reduced_parameters(model: DistributedDataParallel) -> list[Any]:
-    """The parameters whose gradients DDP reduces, in the order of the reducer's list."""
+    """Return the parameters whose gradients DDP reduces, in the order of the reducer's list."""
     reduced: dict[Any, None] = {}
     for module_name, module in model.module.named_modules():
         for name, parameter in module.named_parameters(recurse=False):

@@ -1,4 +1,4 @@
-"""The run of this process: its id, its hub, and its folder, used only if it is there and this user's alone."""
+"""Settings of this process's run: its id, its hub, and its folder, which must exist and belong to this user alone."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from ddpmon.messages.folder import TAILS, pack_tail
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Where a run's hub listens, and what its ranks may do to find other hubs."""
+    """Address of a run's hub, and what its ranks may do to find other hubs."""
 
     run_id: str
     socket: str
-    """Address of the hub; "": nobody watches."""
+    """Address of the hub; "" if this process is not watched."""
     folder: str = ""
-    """The run's folder; "": it has none on this machine."""
+    """Path of the run's folder; "" if it has none on this machine."""
     alone: bool = False
-    """No rank is on another machine, nor will be."""
+    """True if no rank is or will be on another machine."""
     hub_given: bool = False
-    """Hubs of several machines were given a place to meet."""
+    """True if the hubs of several machines were given the root hub's address."""
     attached: bool = False
-    """The process was running before somebody attached to it."""
+    """True if the process was running before ddpmon attached to it."""
 
 
 _given: RunSettings | None = None
 
 
 def give(settings: RunSettings | None) -> None:
-    """Set the run in the place of what the environment says; None: take it back."""
+    """Set the settings to use instead of the environment's; None to use the environment's again."""
     global _given
     _given = settings
 
 
 def current() -> RunSettings:
-    """Return the settings that hold now."""
+    """Return the current settings."""
     if _given is not None:
         return _given
     return RunSettings(
@@ -51,7 +51,7 @@ def current() -> RunSettings:
 
 
 def private_folder(name: str) -> str | None:
-    """Return a folder inside the run's, made if it is not there; None where none can be had (another machine)."""
+    """Return a folder inside the run's, created if missing; None if this is not possible, as on another machine."""
     run = current().folder
     if not run:
         return None
@@ -72,7 +72,7 @@ def _is_ours(path: str) -> bool:
 
 
 def leave_tail(rank: int, frames: Sequence[bytes]) -> bool:
-    """Leave for a later hub what none took before this rank ended, whole or not at all; return whether it did."""
+    """Write frames that no hub received for a later hub, all or none; return whether that succeeded."""
     inside = private_folder(TAILS)
     if inside is None:
         return False

@@ -1,7 +1,7 @@
-"""Calls of the script itself: values that it logs, where its steps begin and end, names for parts of them.
+"""Handles the script's own calls of ddpmon: values to log, begin and end of steps, and names for parts of them.
 
-A script may hand over anything: a number in any of Python's, NumPy's or torch's forms is taken as it is meant, what is
-no number is left out and reported once, and nothing raises into the script.
+A script may pass anything. A number in any form of Python, NumPy or torch is accepted. A value that is no number is
+left out and reported once. Nothing raises into the script.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Arguments = ParamSpec("_Arguments")
 def _harmless(
     call: Callable[Concatenate[ScriptCalls, _Arguments], None],
 ) -> Callable[Concatenate[ScriptCalls, _Arguments], None]:
-    """A call that the script makes: an error of ours is not raised into the script."""
+    """Wrap a method that the script calls, so that an error of ours is not raised into the script."""
 
     @functools.wraps(call)
     def wrapper(self: ScriptCalls, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
@@ -38,11 +38,11 @@ def _harmless(
 
 
 class ScriptCalls(ThreadListener, ABC):
-    """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` speak to."""
+    """The part of a listener that `ddpmon.log`, `ddpmon.step` and `ddpmon.phase` call."""
 
     @abstractmethod
     def start(self) -> None:
-        """This process is a rank."""
+        """Start the sender, because this process is a rank."""
 
     @_harmless
     def log(self, values: dict[str, Any]) -> None:
@@ -65,10 +65,10 @@ class ScriptCalls(ThreadListener, ABC):
             self.record(Account.step_entered, counted, self._count("total", total, least=1))
 
     def _count(self, name: str, value: Any, *, least: int) -> int | None:
-        """An argument of `ddpmon.step` as the whole number that it means; None: it was not given, or means none."""
+        """Return an argument of `ddpmon.step` as a whole number; None if it is missing or not a whole number."""
         if value is None:
             return None
-        # a value on a GPU would have to be waited for
+        # Reading a value on a GPU would have to wait for it.
         number = None if isinstance(value, torch.Tensor) and value.is_cuda else _number(value)
         if number is not None and number.is_integer() and least <= number < MAX_STEP:
             return int(number)
@@ -76,9 +76,9 @@ class ScriptCalls(ThreadListener, ABC):
         return None
 
     def _left_out(self, why: str) -> None:
-        """Report once that a value of the script cannot be taken."""
+        """Report once that ddpmon ignores a value of the script."""
         if self.identity.add_note(f"{why}, and ddpmon ignores it"):
-            with contextlib.suppress(Exception):  # whatever the script has put there
+            with contextlib.suppress(Exception):  # The script may have replaced stderr.
                 print(f"ddpmon: {why}, and ddpmon ignores it", file=sys.stderr)
 
     @_harmless
@@ -104,16 +104,16 @@ class ScriptCalls(ThreadListener, ABC):
 
 
 def _number(value: Any) -> float | None:
-    """The one number that a value stands for, in whatever form; None: it is no number."""
+    """Return the number that a value stands for, in whatever form; None if it is not one number."""
     try:
-        one = getattr(value, "item", None)  # of a tensor or an array of any shape that holds one number
+        one = getattr(value, "item", None)  # a tensor or array of any shape with one element
         return float(one() if callable(one) else value)
-    except Exception:  # a class of the script's own may raise anything
+    except Exception:  # A class of the script's own may raise anything.
         return None
 
 
 def _kind(value: Any) -> str:
-    """Return what was given in the place of a number, in words."""
+    """Return a description of a value that was passed instead of a number."""
     if isinstance(value, torch.Tensor):
         return f"the script passed a tensor of {value.numel():,} values on {value.device}"
     if isinstance(value, (int, float)):

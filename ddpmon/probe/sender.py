@@ -1,7 +1,7 @@
-"""The background thread of a rank: reads what the training thread noted, samples devices, sends.
+"""The background thread of a rank: it reads the training thread's notes, samples devices, and sends records.
 
-It wakes by its own sleep, never at the training thread's call: waking it at every step would cost several percent
-of a short step. Nothing here blocks the training, and nothing that fails here reaches it.
+It wakes up by itself, never at a call of the training thread: to wake it in every step would cost several percent of a
+short step. Nothing here blocks the training, and no failure here reaches it.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
 TURN_S = 0.34
-"""Sleep between two turns. Each wakes cold caches, which costs 0.3 ms; still, every snapshot has news of every rank."""
+"""Seconds between two turns. Each finds cold caches, which costs 0.3 ms; each snapshot has news of all ranks."""
 HEARTBEAT_S = 1.0
 SAMPLE_S = 1.0
 KEPT_S = 0.0001
-"""The training thread gets the GIL once this one has kept it so long, at the next of the places where it can: no
-stretch between two of them takes more than 0.2 ms."""
+"""Seconds for which this thread may keep the GIL before it offers it to the training thread, at the next place where it
+can. No stretch between two such places takes more than 0.2 ms.
+"""
 STEPS_PER_BATCH = 20
 NOTES_AT_ONCE = 160
-"""Notes that are read at once: those of about twenty steps."""
+"""Number of notes to read at once, those of about twenty steps."""
 MAKE_WAY_S = 0.001
-"""Long enough for it to wake up and take the GIL; a mere offer would be taken back before."""
+"""Seconds in which the training thread can wake up and take the GIL. A mere offer would be taken back first."""
 READING_S = 5.0
-"""Longest time that a step waits for its loss to arrive from the device."""
+"""Longest time in seconds that a step waits for its loss to arrive from the device."""
 
 
 class Sender(threading.Thread):
@@ -77,15 +78,15 @@ class Sender(threading.Thread):
         self._seq = 0
         self._last_batch = self._last_sample = 0.0
         self._woke = 0.0
-        """Moment at which this thread last came back from a sleep, in which others have the GIL."""
+        """Time at which this thread last returned from a sleep, during which other threads have the GIL."""
         self._exception_told = False
         self._is_last = False
-        """The batch that is made next is the last."""
+        """True if the next batch is the last."""
         self._then: Callable[[], object] | None = None
-        """Called when this thread ends and the process goes on unwatched."""
+        """Called when this thread ends and the process continues unwatched."""
         self._counters: OwnDescriptor | None = None
         self._moves = 0
-        """Count of checks that found the training thread at work although it does not train."""
+        """Number of checks that found the training thread at work although it does not train."""
         self._samples: list[Sample] = []
         self._step_records = StepRecords()
         self._of_steps: list[Scalar] = []
@@ -99,7 +100,7 @@ class Sender(threading.Thread):
         self._rival_search = RivalSearch(listener.identity.run_id)
 
     def start(self) -> None:
-        """Begin to read and to send: from now on the training thread's notes wait for this thread."""
+        """Start the thread. From now on it reads the training thread's notes, which wait for it."""
         hot = self._listener.hot
         hot.updates, descriptor = updates.shared(hot.updates)
         if descriptor >= 0:
@@ -110,17 +111,17 @@ class Sender(threading.Thread):
         super().start()
 
     def finish(self) -> None:
-        """Send the rest, say goodbye and end the thread: at most GOODBYE_S and a little."""
+        """Send the rest, say goodbye and end the thread. Takes at most a little more than GOODBYE_S."""
         if self.is_alive():
             self._stopping.set()
             self.join(GOODBYE_S + 1.0)
 
     def forked(self) -> None:
-        """Let go of the connection in a forked child, where this thread does not run: it is the parent's."""
+        """Close the connection, which belongs to the parent, in a forked child. This thread does not run there."""
         self._hub.close()
 
     def leave(self, then: Callable[[], object]) -> None:
-        """Send the rest and say goodbye as `finish` does, but wait for none of it; `then` is called at the end."""
+        """Send the rest and say goodbye as `finish` does, but without waiting. then: called at the end."""
         self._then = then
         self._stopping.set()
         if not self.is_alive():
@@ -135,7 +136,7 @@ class Sender(threading.Thread):
             self._left()
 
     def _left(self) -> None:
-        """Close the step counters, whose memory goes with its last user, where this process goes on without them."""
+        """Close the step counters, and call what `leave` was given, if this process continues unwatched."""
         then, self._then = self._then, None
         if then is not None:
             self._listener.hot.updates = updates.private()
@@ -163,7 +164,7 @@ class Sender(threading.Thread):
             self._hub.close()
 
     def _turn(self) -> None:
-        """One round: take the hub's messages, gather records, send."""
+        """Do one turn: read the hub's messages, gather records, and send them."""
         now = self._woke = time.monotonic()
         for asked in self._hub.receive():
             if isinstance(asked, Where):
@@ -188,7 +189,7 @@ class Sender(threading.Thread):
             self._make_way()
         output.relieve()
         self._report_exception()
-        # What a script does instead of training need not call anything that is heard.
+        # During a pause the script may call nothing that leaves a note.
         if self._listener.clock.pausing is not None and self._stacks.has_moved():
             self._moves += 1
         self._gather(now)
@@ -196,9 +197,9 @@ class Sender(threading.Thread):
         self._hub.send()
         self._hub.introduce_nodes(self._listener.account.start)
         if self._stacks.is_due(now):
-            self._hub.send_once(self._stacks.capture(now))  # only the latest matters
+            self._hub.send_once(self._stacks.capture(now))  # Only the latest one matters.
         if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:
-            self._hub.send_once(samples)  # where it gets lost, the hub asks again
+            self._hub.send_once(samples)  # If it is lost, the hub asks again.
         self._profiler.turn(self._hub.send_once)
 
     def _look_for_rivals(self, starved: float | None, now: float) -> None:
@@ -223,18 +224,18 @@ class Sender(threading.Thread):
         updates.mark_read(listener.hot.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
 
     def _read_progress(self, now: float) -> Progress:
-        """Return how far the training loop is, once steps count."""
+        """Return the progress of the training loop, once steps count."""
         listener = self._listener
         return listener.loops.progress(listener.clock.step, now) if listener.account.steps_count else self._progress
 
     def _make_way(self) -> None:
-        """Let the training thread have the GIL if this one has kept it for long, unless this thread is to end."""
+        """Let the training thread have the GIL if this thread has kept it for long, unless this thread is ending."""
         if time.monotonic() - self._woke >= KEPT_S and not self._stopping.is_set():
             time.sleep(MAKE_WAY_S)
             self._woke = time.monotonic()
 
     def _gather(self, now: float) -> None:
-        """Turn what the training thread left into frames; an empty one is the heartbeat."""
+        """Encode the training thread's records as frames. An empty frame is the heartbeat."""
         steps = self._steps(now)
         scalars = self._scalars()
         digests = self._digests()
@@ -268,7 +269,7 @@ class Sender(threading.Thread):
         return steps
 
     def _placed(self, raw: RawStep) -> RawStep:
-        """A step by its GPU's clock; its events are free again."""
+        """Return a step by its GPU's clock, and release its events."""
         placed = [self._timeline.place(part) for part in parts(raw)]
         events = self._listener.hot.events
         if events is not None:
@@ -331,11 +332,11 @@ class Sender(threading.Thread):
         self._hub.outbox.add(PendingFrame(self._seq, encode(batch), records))
 
     def _report_exception(self) -> None:
-        """Tell the hub of an exception that nobody caught, as soon as Python has noted it."""
+        """Report an uncaught exception to the hub, as soon as Python has recorded it."""
         error = getattr(sys, "last_value", None)
         if error is None or self._exception_told:
             return
-        from ddpmon.probe.failure_facts import facts_of  # no rank needs either before it fails
+        from ddpmon.probe.failure_facts import facts_of  # No rank needs this before it fails.
         from ddpmon.redaction import redact_text
 
         self._exception_told = True
@@ -356,23 +357,23 @@ class Sender(threading.Thread):
         self._hub.outbox.add(PendingFrame(self._seq, encode(failure), 1))
 
     def _end_iteration(self) -> None:
-        """The training thread trains no more: what it has synchronised is a step, though no optimizer took it."""
+        """Finish the last step, because training has ended, even if no optimizer consumed its gradients."""
         if self._listener.clock.held:
             self._listener.account.close()
 
     def _goodbye(self) -> None:
-        """Hand over the rest. What no hub takes now is left in the run's folder for the next one."""
+        """Send the rest. Frames that no hub receives now are written into the run's folder for the next hub."""
         listener = self._listener
         self._read()
         self._hub.finish_exchange()
         self._report_exception()
         self._end_iteration()
-        listener.identity.change(setup=self._setup.read())  # a short script ends before it was read
+        listener.identity.change(setup=self._setup.read())  # A short script may end before its setup was read.
         listener.identity.reached(STAGE_ENDED)
         self._is_last = True
         progress = self._read_progress(time.monotonic())
         if progress != self._progress:
-            self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even an otherwise empty one
+            self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even if otherwise empty
         self._gather(time.monotonic())
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
         self._hub.say_goodbye(bye)
@@ -382,18 +383,17 @@ class Sender(threading.Thread):
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's type and its message in one line, without the notes that others added.
+    """Return an exception's type and message as one line, without added notes, and with secrets hidden.
 
-    Of an error that torch hands over from a DataLoader worker it is the last line, the worker's own error. Secrets are
-    hidden.
+    For an error that torch passes on from a DataLoader worker, this is the last line, the worker's own error.
     """
-    from ddpmon.exception_text import in_one_line  # no rank needs either before it fails
+    from ddpmon.exception_text import in_one_line  # No rank needs this before it fails.
     from ddpmon.redaction import redact_text
 
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
     notes = [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines() if line.strip()]
     lines = lines[: len(lines) - len(notes)]
-    first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # a SyntaxError: where it is
+    first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # a SyntaxError: its location
     if "Original Traceback (most recent call last):" in lines:
         first = len(lines) - 1
     return utf8(redact_text(in_one_line(lines[first:])))

@@ -1,8 +1,8 @@
-"""Reads how the script has set its training up, on the background thread: attributes alone, nothing is computed.
+"""Reads how the script has set up its training, on the background thread. It reads attributes and computes nothing.
 
-Models and optimizers are gone through when one of them is new, a pass over a DataLoader begins, parameters that DDP
-does not reduce get gradients, a minute is over, or the script ends. The configuration
-that should be the same on all ranks is read once: script, arguments, variables of communication.
+It examines models and optimizers when one of them is new, a pass over a DataLoader begins, parameters that DDP does not
+reduce get gradients, a minute has passed, or the script ends. It reads once the configuration that should be the same
+on all ranks: script, arguments, and variables for communication.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from ddpmon.probe.replica import Replica
 
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_")
 OF_A_MACHINE = ("IFNAME", "HCA", "DEBUG", "FILE", "HOSTID", "COMM_ID", "NET_DEVICES", "TLS")
-"""Ends of variables that say what a machine has, or where it writes."""
+"""Suffixes of variables that depend on the machine's hardware, or on where it writes."""
 MAX_ENTRIES, MAX_VALUE = 64, 120
 MAX_SCRIPT_BYTES = 1 << 20
 GIVEN = "(given)"
-"""The value of an option that has none."""
+"""Value that is shown for an option without one."""
 
 
 def configuration() -> dict[str, str]:
-    """Return that of this process by name, without secrets: a variable, `script`, an option, or `argument K`."""
-    from ddpmon.redaction import redact_variables, redact_words  # read by the background thread alone
+    """Return this process's configuration without secrets by name: variable, `script`, option or `argument K`."""
+    from ddpmon.redaction import redact_variables, redact_words  # Only the background thread imports this.
 
     chosen = {
         name: value
@@ -57,7 +57,7 @@ def configuration() -> dict[str, str]:
 
 
 def _arguments(words: Sequence[str]) -> dict[str, str]:
-    """Return the values of a command line by their options; those behind an option's first are its too."""
+    """Return the values of a command line by their options. An option has all words up to the next option."""
     found: dict[str, str] = {}
     option = ""
     for place, word in enumerate(words, 1):
@@ -72,7 +72,7 @@ def _arguments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _script(path: str) -> str:
-    """Return a script's name with a checksum of its text; "" where there is none that can be read."""
+    """Return a script's name with a checksum of its text; "" if it cannot be read."""
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES)
@@ -83,7 +83,7 @@ def _script(path: str) -> str:
 
 READ_AGAIN_S = 60.0
 LOOKS, MIN_LOOKS = 5, 3
-"""A switch is on that was seen so in three of five looks: some scripts switch it around each step."""
+"""A switch counts as on if three of the last five looks found it on: some scripts toggle it around each step."""
 
 
 class SetupReader:
@@ -91,18 +91,18 @@ class SetupReader:
 
     def __init__(self, listener: Listener) -> None:
         self.settled = False
-        """True if it was read since an optimizer first stepped."""
+        """True if the setup was read after an optimizer first stepped."""
         self._listener = listener
         self._models: list[Model] = []
         self._joins = False
-        """True if a model was ever seen to train under Join, which leaves no trace once it is over."""
+        """True if a model was ever seen to train under Join, which leaves no trace afterwards."""
         self._worker_cores: list[int] = []
         self._read_of: object = None
         self._read_at = float("-inf")
         self._anomaly: deque[bool] = deque(maxlen=LOOKS)
 
     def read(self) -> Setup:
-        """Return the present setup. Once the script has deleted all models, it holds the models as last read."""
+        """Return the current setup. If the script has deleted all models, they are described as last read."""
         listener = self._listener
         hot, passes, now = listener.hot, listener.passes, time.monotonic()
         optimizers = {key for key, name in list(hot.optimizers.items()) if name}
@@ -113,7 +113,7 @@ class SetupReader:
             self._read_of, self._read_at = state, now
             try:
                 self._models = self._of_models(optimizers) or self._models
-            except RuntimeError:  # the script changed one of them meanwhile
+            except RuntimeError:  # The script changed one of them meanwhile.
                 self._read_of = None
             self._worker_cores = sorted({core for pid in passes.worker_pids() for core in _affinity(pid)})
         self._anomaly.append(torch.is_anomaly_enabled())
@@ -148,7 +148,14 @@ class SetupReader:
 
 
 def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | None:
-    """Return what is known of a model. stepped: the ids of parameters that optimizers update; updated: or may yet."""
+    """Return the description of a model, or None if it was freed.
+
+    Args:
+        replica: The model's record.
+        stepped: Ids of the parameters of optimizers that have stepped.
+        updated: Ids of the parameters of all optimizers.
+
+    """
     model = replica.model()
     if model is None:
         return None
@@ -176,5 +183,5 @@ def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | No
 def _affinity(thread: int) -> set[int]:
     try:
         return os.sched_getaffinity(thread)
-    except OSError:  # it has ended
+    except OSError:  # The thread has ended.
         return set()

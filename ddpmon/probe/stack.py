@@ -1,7 +1,7 @@
-"""Tells where the training thread is when it makes no progress: its Python stack and the collective it is in.
+"""Reports where the training thread is when it makes no progress: its Python stack and its collective.
 
-All of it is read by the sending thread. The training thread is not asked, so it may be blocked, asleep or busy; only
-code that never lets go of the GIL hides it.
+The background thread reads both. The training thread does nothing for it, so it may be blocked, asleep or busy. Only
+code that never releases the GIL prevents this.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
-"""A step is overdue when it takes so many times as long as the longest one so far, and OVERDUE_NS at least."""
+"""A step is overdue after this many times the duration of the longest step so far, and at least OVERDUE_NS."""
 OVERDUE_SHARE = 0.25
-"""Share of the process groups' timeout: a rank that waits so long for a step is near enough to its end to say so."""
+"""Share of the process groups' timeout after which a step counts as overdue, because the timeout will end the run."""
 EVERY_S = 2.0
-"""Interval at which a rank whose step is overdue reports by itself."""
+"""Interval in seconds at which a rank whose step is overdue reports unasked."""
 FRAME_CHARS = 200
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.path.dirname(_TORCH[:-1]), ""))
-"""Folders of the standard library, and of other installed packages beside torch."""
+"""Folders of the standard library, and of the packages that are installed beside torch."""
 _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
-"""Functions that do not go by the timeout of a process group, but by an argument of theirs or the store's."""
+"""Functions that use an argument or the store's timeout instead of the timeout of a process group."""
 _CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
 """Functions that a script calls and in which ranks wait for each other."""
 _DDP = {
@@ -54,29 +54,29 @@ _DDP = {
     "_sync_module_states": "DDP's first broadcast of the model",
     "_pre_forward": "DDP's broadcast of its new buckets",
 }
-"""Functions in which DDP waits by itself, and what for."""
+"""Functions in which DDP itself waits, and what for."""
 
 
 class StackReporter:
-    """Decides when the hub is to be sent the training thread's stack, and takes it."""
+    """Decides when to send the training thread's stack to the hub, and captures it."""
 
     def __init__(self, listener: EveryStep) -> None:
         self._asked = False
-        """True if the hub asked for the stack."""
+        """True if the hub requested the stack."""
         self._brief = False
-        """True if the hub asked for the stack alone, without the Flight Recorder: the run makes progress."""
+        """True if the hub requested the stack without the Flight Recorder, because the run makes progress."""
         self._listener = listener
         self._longest_ns = 0
         self._reported_at = 0.0
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
         self._scopes: list[Scope] = []
-        """Loops and branches around the script's own lines, read once for a thread that stands still."""
+        """Loops and branches around the script's own lines, read once for a thread that does not move."""
         self._place = 0
-        """A hash of the training thread's stack when `has_moved` was last called."""
+        """Hash of the training thread's stack at the last call of `has_moved`."""
 
     def has_moved(self) -> bool:
-        """Return whether the training thread is elsewhere than at the last call: it runs Python. Takes 10 µs."""
+        """Return whether the training thread has moved since the last call, and so runs Python code. Takes 10 µs."""
         frame = self._frame()
         place = 0
         for _ in range(MAX_FRAMES):
@@ -88,22 +88,23 @@ class StackReporter:
         return place != before
 
     def _frame(self) -> FrameType | None:
-        """The innermost frame of the training thread; once that has ended, of the main one."""
-        # The dict holds this very frame: kept in a variable, it would keep all of them, and what scripts have in them.
+        """Return the innermost frame of the training thread, or of the main thread once that has ended."""
+        # Do not keep the dict in a variable. It contains this very frame, so it would keep alive all frames and their
+        # objects.
         frame = sys._current_frames().get(self._listener.thread or 0)
         return frame or sys._current_frames().get(threading.main_thread().ident or 0)
 
     def request(self, *, brief: bool) -> None:
-        """The hub asks for the stack. brief: not the Flight Recorder, which stops the process for a moment."""
+        """Handle a request of the hub. brief: without the Flight Recorder, which stops the process for a moment."""
         self._brief = brief and (self._brief or not self._asked)
         self._asked = True
 
     def step_took(self, length_ns: int) -> None:
-        """A step took this long."""
+        """Record the duration of a step."""
         self._longest_ns = max(self._longest_ns, length_ns)
 
     def is_due(self, now: float) -> bool:
-        """Return whether to send the stack: the hub asked, or the step takes far longer than one ever did."""
+        """Return whether to send the stack: the hub requested it, or the step takes far longer than any before."""
         return self._asked or (now - self._reported_at >= EVERY_S and self._overdue())
 
     def _overdue(self) -> bool:
@@ -115,14 +116,14 @@ class StackReporter:
         return so_far > OVERDUE_SHARE * min(collectives.timeouts_s(), default=math.inf) * 1e9
 
     def capture(self, now: float) -> Stack:
-        """Return the training thread's stack at this moment."""
+        """Return the training thread's current stack."""
         listener, clock = self._listener, self._listener.clock
         brief, self._asked, self._brief = self._brief, False, False
         frames, own, library, lines = _walk(self._frame())
         issued = collectives.issued()
         if not brief:
             self._reported_at = now
-        # Asking the Flight Recorder stops the process for a moment. It is done once for a thread that stands still.
+        # Reading the Flight Recorder stops the process for a moment. It is done once for a thread that does not move.
         if (frames, issued) != self._last:
             self._last = (frames, issued)
             self._recorded = None
@@ -150,23 +151,23 @@ class StackReporter:
         )
 
     def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:
-        """The collective the thread is blocked in, or the last one; and whether it is blocked.
+        """Return the collective in which the thread is blocked, or the last one, and whether it is blocked.
 
-        library: names of torch's functions at the inner end of the stack; empty where the script's own code runs.
+        library: names of torch's functions at the inner end of the stack; empty while the script's own code runs.
         """
         called = [function for function in library if function in _CALLS]
-        # all_gather_object calls all_gather: the outermost is the one that the script knows.
+        # all_gather_object calls all_gather. The outermost is the one that the script called.
         name = called[-1] if called else next((_DDP[function] for function in library if function in _DDP), None)
         if self._recorded is not None and name not in MEETINGS:
             last, inside = self._recorded
             if last is None or not (inside and library):
-                return last, False  # computing in torch, or in code of its own
+                return last, False  # It computes in torch, or in its own code.
             return replace(last, name=name or last.name), True
         return (Collective(name), True) if name else (None, False)
 
 
 def _timeout_s(collective: Collective | None) -> float | None:
-    """Return how long torch lets it wait; None: its group is unknown, and groups have different timeouts."""
+    """Return the timeout of a collective in seconds; None if its group is unknown and the groups' timeouts differ."""
     if collective is None or collective.name in _OWN_TIMEOUT:
         return None
     timeouts = collectives.timeouts_s(collective.group) or collectives.timeouts_s()
@@ -174,9 +175,10 @@ def _timeout_s(collective: Collective | None) -> float | None:
 
 
 def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str], list[tuple[str, int, int]]]:
-    """A stack's frames, innermost first; the index of the first that is no library's; torch's innermost functions.
+    """Return a stack's frames, the index of the first frame outside libraries, torch's innermost functions, and places.
 
-    With file, line and index of each frame that is no library's. Touches neither the variables nor the source of one.
+    Frames and functions have the innermost first. Places are (file, line, index) of each frame outside libraries. This
+    reads neither variables nor source.
     """
     frames: list[str] = []
     lines: list[tuple[str, int, int]] = []
@@ -202,9 +204,9 @@ def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str], li
 
 
 def place_frames(lines: Iterable[tuple[CodeType, int]]) -> tuple[list[str], list[int]]:
-    """Return frames as a Stack holds them, and the indices of those that are no library's.
+    """Return frames in the form of a Stack message, and the indices of those outside libraries.
 
-    lines: code and line of each frame, innermost first.
+    lines: code and line of each frame, the innermost first.
     """
     frames: list[str] = []
     own: list[int] = []
@@ -225,5 +227,5 @@ def _place(file: str) -> tuple[str, bool]:
 
 
 def places() -> Places:
-    """This process's folders, as they are now."""
+    """Return this process's current folders."""
     return Places(_OURS, _LIBRARIES, sorted({os.path.join(folder, "") for folder in sys.path if folder}))

@@ -1,8 +1,8 @@
-"""Samples the training thread's Python stack for some seconds when the hub asks for it, and sums the samples up.
+"""Samples the training thread's Python stack for some seconds when the hub requests it, and summarises the samples.
 
-The background thread takes them between its turns. A sample costs the training thread the time in which that thread
-has the GIL, some 20 µs. Where the training thread keeps the GIL at the moment of a sample, it is signalled and writes
-its stack itself (`stack_timer`). Nothing of this runs, and nothing is kept, while nobody asks.
+The background thread takes samples between its turns. A sample costs the training thread the time for which the other
+one has the GIL, about 20 µs. If the training thread keeps the GIL at the time of a sample, it gets a signal and writes
+its stack itself (`stack_timer`). None of this runs, and nothing is kept, without a request.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
     from ddpmon.probe.every_step import EveryStep
 
 INTERVAL_S = 0.02
-"""Mean time between two samples; each is between half of it and one and a half."""
+"""Mean time in seconds between two samples. Each interval is between half of it and one and a half times as long."""
 GRACE_S = 0.0005
-"""Time after which a sample is due in any case: until then, the background thread may come to have the GIL."""
+"""Seconds after which the timer takes a sample. Until then the background thread may get the GIL."""
 FEWEST_STEPS = 3
-"""Whole steps to sample, if that takes at most PATIENCE times as long as was asked for."""
+"""Number of whole steps to sample, if that takes at most PATIENCE times as long as requested."""
 PATIENCE = 4
 WAITS_FOR_WORKERS = {"_get_data", "_try_get_data"}
 """Methods in torch's file of DataLoaders that only iterators with workers have."""
 OWN_ITERATOR = "_SingleProcessDataLoaderIter"
-"""Class of torch's in the stack of a thread that loads a batch itself."""
+"""Class of torch in the stack of a thread that loads a batch itself."""
 MOST_WAITING = 20_000
-"""Samples of steps that have not ended; further ones are thrown away."""
+"""Largest number of samples of steps that have not ended. Further samples are dropped."""
 
 Key = tuple[tuple[CodeType, int], ...] | bytes
-"""A stack, innermost frame first: code and the instruction that it is at; or what faulthandler wrote of it."""
+"""A stack: (code, current instruction) of each frame, innermost first; or faulthandler's text of the stack."""
 Sampled = tuple[int, int, Key, int]
-"""A sample: its moment in nanoseconds, the phase, the stack, and how many samples it stands for."""
+"""A sample: its time in nanoseconds, its phase, its stack, and the number of samples it stands for."""
 
 
 class StackSampler:
-    """Takes samples between `request` and `is_due`, when `result` sums them up."""
+    """Takes samples from `request` until `is_due` returns True, after which `result` summarises them."""
 
     def __init__(self, listener: EveryStep) -> None:
         self._listener = listener
-        self._chance = random.Random()  # noqa: S311  of its own: the script's draws stay as they are
+        self._chance = random.Random()  # noqa: S311  its own generator keeps the script's random numbers as they are
         self._timer: StackTimer | None = None
         self._reset()
 
@@ -66,27 +66,27 @@ class StackSampler:
             self._timer.stop()
         self._timer = None
         self._waiting: list[Sampled] = []
-        """Samples of steps that have not been seen to end."""
+        """Samples of steps that have not ended yet."""
         self._stacks: Counter[tuple[int, Key]] = Counter()
         self._workers = WorkerSampler()
         self._readers: DataReaders | None = None
-        """None: no sample showed a wait for data yet."""
+        """None until a sample shows a wait for data."""
         self._count = self._steps = self._first_step = self._last_step = self._span_ns = 0
 
     @property
     def is_active(self) -> bool:
-        """Return whether samples are wanted."""
+        """Return whether sampling was requested."""
         return self._until > 0
 
     def request(self, seconds: float, now: float) -> None:
-        """Begin to sample, for so many seconds. A request in the middle of another one changes nothing."""
+        """Begin to sample for this many seconds. A request during another one is ignored."""
         if not self.is_active:
             self._reset()
             self._began, self._until = now, now + seconds
             self._timer = StackTimer(self._listener.native_thread or 0)
 
     def rest(self, stopping: Event, seconds: float) -> None:
-        """Sleep between two turns of the background thread, and take samples meanwhile if they are wanted."""
+        """Sleep between two turns of the background thread, and take samples meanwhile if they are requested."""
         if not self.is_active:
             stopping.wait(seconds)
             return
@@ -100,35 +100,35 @@ class StackSampler:
                 self._reset()
                 return
             now, first, count = time.monotonic(), due, 0
-            while due <= now or not count:  # compiled code that kept the GIL through several of them counts as often
+            while due <= now or not count:  # Compiled code that kept the GIL for several intervals counts as often.
                 due += self._interval()
                 count += 1
             stack, had_gil = self._take(first, now - first >= GRACE_S, count)
             self._look_at_readers(stack, had_gil=had_gil)
 
     def _look_at_readers(self, stack: Sequence[tuple[CodeType, int]], *, had_gil: bool) -> None:
-        """Look at the process that loads the batch for which the training thread waits in this stack."""
+        """Examine the process that loads the batch for which this stack of the training thread waits, if it waits."""
         passes, names = self._listener.passes, {code.co_qualname.partition(".")[0] for code, _ in stack}
         if LOADER_ITERATOR.rstrip(".") in names:
             pid, workers = passes.awaited_pid(), passes.worker_pids()
             self._readers = self._readers or DataReaders(workers)
-            self._readers.look(pid, 0)  # before it runs to answer
+            self._readers.look(pid, 0)  # before it runs in order to answer
             self._workers.take(pid, workers)
         elif OWN_ITERATOR in names:
             self._readers = self._readers or DataReaders(())
             self._readers.look(0, self._listener.native_thread or 0, had_gil=had_gil)
 
     def _interval(self) -> float:
-        """Return the time between two samples. Equal ones would hit steps of the same length at the same place."""
+        """Return a random time until the next sample. Constant intervals could hit equal steps at the same place."""
         return INTERVAL_S * (0.5 + self._chance.random())
 
     def _take(self, due: float, is_late: bool, count: int) -> tuple[Sequence[tuple[CodeType, int]], bool]:
-        """Take a sample; return the present stack, and whether the training thread kept the GIL at the moment.
+        """Take a sample; return the current stack, and whether the training thread kept the GIL at the due time.
 
         Args:
-            due: When it should have been taken.
-            is_late: This thread had to wait for the GIL: the training thread may be elsewhere by now.
-            count: How many samples it stands for.
+            due: Time at which the sample was due.
+            is_late: True if this thread had to wait for the GIL, so that the training thread may have moved on.
+            count: Number of samples that it stands for.
 
         """
         dump = self._timer.take() if self._timer is not None else b""
@@ -146,15 +146,15 @@ class StackSampler:
         return key, False
 
     def _note(self, moment: int, key: Key, count: int) -> None:
-        """Leave a note like those of the training thread: once it is read, the phase of its moment is known."""
+        """Leave a note among those of the training thread. When it is read, the phase at its time is known."""
         self._listener.hot.note((_read_sample, time.monotonic_ns(), None, self, (moment, key), count))
 
     def keep(self, moment: int, phase: int, key: Key, count: int) -> None:
-        """Take a sample whose note is read now, with the phase of its moment."""
+        """Store a sample whose note is being read, with the phase at its time."""
         self._waiting.append((moment, phase, key, count))
 
     def step_ended(self, raw: RawStep) -> None:
-        """Count the samples of a step whose notes are all read."""
+        """Count the samples of a step whose notes have all been read."""
         if not self.is_active:
             return
         pieces = parts(raw)
@@ -176,13 +176,13 @@ class StackSampler:
         self._span_ns += raw.end - start - sum(end - begin for begin, end in pauses)
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time for `result`."""
+        """Return whether it is time to call `result`."""
         if not self.is_active or now < self._until:
             return False
         return self._steps >= FEWEST_STEPS or now - self._began >= PATIENCE * (self._until - self._began)
 
     def result(self) -> StackSamples | None:
-        """Sum up the samples, and end sampling. None: there was no sample in a whole step."""
+        """Summarise the samples, and end sampling. Returns None if no sample was in a whole step."""
         most = self._stacks.most_common(MAX_STACKS)
         made = _merged(most)
         readers, (mount, file_system) = self._readers.result(self._workers.idle) if self._readers else ([], ("", ""))
@@ -213,7 +213,7 @@ def _read_sample(account: Account, sampler: StackSampler, taken: tuple[int, Key]
 
 
 def _split(samples: list[Sampled], end: int) -> tuple[list[Sampled], list[Sampled]]:
-    """Return the samples up to a moment, and those after it."""
+    """Return the samples up to a time, and those after it."""
     place = next((place for place, sample in enumerate(samples) if sample[0] > end), len(samples))
     return samples[:place], samples[place:]
 
@@ -223,7 +223,7 @@ def _inside(moment: int, spans: list[tuple[int, int]]) -> bool:
 
 
 def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
-    """Return the stacks with the names of their frames, each once."""
+    """Return the distinct stacks, with the names of their frames."""
     known = places()
     merged: Counter[tuple[int, tuple[str, ...], tuple[int, ...]]] = Counter()
     for (phase, key), count in stacks:
@@ -236,7 +236,7 @@ def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
 
 
 def _short(frame: str) -> str:
-    """Return a frame without the class of its function: faulthandler of Python 3.11 writes the name alone."""
+    """Return a frame without the class of its function, because faulthandler of Python 3.11 writes the name alone."""
     where, _, function = frame.partition(" ")
     if where.startswith("torch/utils/data/dataloader.py:") and function in WAITS_FOR_WORKERS:
         return f"{where} {LOADER_ITERATOR}{function}"

@@ -1,8 +1,8 @@
-"""Shows the hub where the training thread is although no other thread of this process gets to run.
+"""Shows the hub where the training thread is even if no other thread of this process can run.
 
-Compiled code that keeps the GIL starves the sending thread too. What still runs is a signal handler in C: that of
-faulthandler writes the Python stack of the thread that gets the signal into a file of the run's folder. The hub signals
-a rank only while that file is there: it means that the signal is ours.
+Compiled code that keeps the GIL also blocks the background thread. A signal handler in C still runs: faulthandler's
+writes the Python stack of the signalled thread into a file in the run's folder. The hub signals a rank only while that
+file exists, which means that the signal is ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ddpmon.probe.run_settings import private_folder
 
 @dataclass
 class _Armed:
-    """The signal handler that this process has armed, and the files it writes."""
+    """The signal handler that this process has armed, and the files that it writes."""
 
     path: str
     file: OwnDescriptor
@@ -36,14 +36,14 @@ class _Armed:
 
 _armed: _Armed | None = None
 _inherited: _Armed | None = None
-"""Signal state that was armed in the process this one was forked from."""
+"""State of the process from which this one was forked, if that had armed the signal."""
 _sigaction = ctypes.CDLL(None).sigaction
 _SIGACTION_BYTES = 256
-"""Enough for struct sigaction anywhere; it begins with the handler's address."""
+"""Size that is enough for struct sigaction on any system. It begins with the handler's address."""
 
 
 def handler_of(number: int = STACK_SIGNAL) -> int:
-    """Return the address of a signal's handler, whoever set it, in Python or C; 0: it has none. Takes 1 µs."""
+    """Return the address of a signal's handler, whether set in Python or C; 0 if it has none. Takes 1 µs."""
     action = ctypes.create_string_buffer(_SIGACTION_BYTES)
     if _sigaction(number, None, action):
         return 1
@@ -51,7 +51,7 @@ def handler_of(number: int = STACK_SIGNAL) -> int:
 
 
 def arm(places: Places) -> None:
-    """Answer from now on. Nothing happens where the signal is used (or ignored), or the run has no folder here."""
+    """Arm the handler, unless the signal is used or ignored, or the run has no folder on this machine."""
     global _armed
     _let_go()
     if _armed is not None or handler_of():
@@ -63,14 +63,14 @@ def arm(places: Places) -> None:
     try:
         _tell(path, places)
         stack = _write_into(path)
-    except (OSError, RuntimeError, ValueError):  # a full disk, say: the rank is watched all the same
+    except (OSError, RuntimeError, ValueError):  # The disk may be full; the rank is still watched.
         _take_away(path)
         return
     _armed = _Armed(path, stack, handler_of(), places)
 
 
 def _tell(path: str, places: Places) -> None:
-    """Write what the hub needs to ask and to read the answer, whole or not at all."""
+    """Write what the hub needs to signal this process and to read its answer; all or nothing."""
     draft = f"{path}.json.new"
     with open(draft, "wb") as file:
         file.write(msgspec.json.encode(places))
@@ -78,17 +78,17 @@ def _tell(path: str, places: Places) -> None:
 
 
 def _write_into(path: str) -> OwnDescriptor:
-    """Have the handler write into a file that is made here. Raises OSError, RuntimeError or ValueError."""
-    # For appending: the hub empties it before it asks.
+    """Register a handler that writes into a new file. Raises OSError, RuntimeError or ValueError."""
+    # Open it for appending, because the hub truncates it before it asks.
     stack = OwnDescriptor(os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600))
     faulthandler.register(STACK_SIGNAL, file=stack.number, all_threads=False, chain=False)
     return stack
 
 
 def keep(thread: int | None) -> None:
-    """Follow the training thread, as the kernel counts it; withdraw the offer where the script took the signal.
+    """Publish the kernel id of the training thread, or withdraw the offer if the script has taken the signal.
 
-    Where the script closed the descriptor, the handler gets another: the number may be a file of the script's now.
+    If the script closed the descriptor, the handler gets a new one, because the number may now be a file of the script.
     """
     if _armed is None or not _armed.offered:
         return
@@ -96,7 +96,7 @@ def keep(thread: int | None) -> None:
         withdraw()
         return
     if not _armed.file.intact:
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # closed once more just now: at the next call
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # closed again just now; the next call retries
             _armed.file = _write_into(_armed.path)
     wanted = 0 if thread in {None, os.getpid()} else thread or 0
     if wanted != _armed.places.thread:
@@ -104,25 +104,25 @@ def keep(thread: int | None) -> None:
         try:
             _tell(_armed.path, _armed.places)
         except OSError:
-            withdraw()  # an answer would be another thread's
+            withdraw()  # An answer would come from another thread.
 
 
 def answer_path() -> str | None:
-    """Return the file in which processes forked from this one answer too; None: they do not."""
+    """Return the file into which processes forked from this one answer, too; None if they do not answer."""
     if _armed is None or not _armed.offered or handler_of() != _armed.handler:
         return None
     return f"{_armed.path}.stack"
 
 
 def withdraw() -> None:
-    """Take the offer back. The handler stays: without it, a signal that is on its way would kill."""
+    """Withdraw the offer to the hub. The handler stays: without it, a signal on its way would kill the process."""
     if _armed is not None and _armed.offered:
         _armed.offered = False
         _take_away(_armed.path)
 
 
 def disarm() -> None:
-    """Answer no more: restore the handler that was there before. The offer must have been taken back for some time."""
+    """Restore the previous handler. The offer must have been withdrawn for some time."""
     global _armed
     withdraw()
     armed, _armed = _armed, None
@@ -131,7 +131,7 @@ def disarm() -> None:
 
 
 def _unregister(armed: _Armed) -> None:
-    if handler_of() == armed.handler:  # else faulthandler would put back what was there before the script's own
+    if handler_of() == armed.handler:  # otherwise faulthandler would restore what was there before the script's handler
         faulthandler.unregister(STACK_SIGNAL)
         armed.file.close()
 
@@ -143,9 +143,9 @@ def _take_away(path: str) -> None:
 
 
 def forked() -> None:
-    """This process is a forked child: the offer is its parent's, not its own.
+    """Adapt to being a forked child: the offer belongs to the parent.
 
-    It still answers, into the parent's file: the hub asks a DataLoader worker that its parent waits for.
+    The child still answers, into the parent's file, because the hub asks a DataLoader worker that its parent waits for.
     """
     global _armed, _inherited
     if _armed is not None:
@@ -153,7 +153,7 @@ def forked() -> None:
 
 
 def _let_go() -> None:
-    """Leave the handler of the process that this one was forked from: it becomes a rank of its own."""
+    """Remove the handler that was inherited through fork, because this process becomes a rank itself."""
     global _inherited
     inherited, _inherited = _inherited, None
     if inherited is not None:

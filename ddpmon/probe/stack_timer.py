@@ -1,7 +1,7 @@
-"""Writes the training thread's stack at a given moment although no other thread of this process gets to run then.
+"""Writes the training thread's stack at a given time even if no other thread of this process can run then.
 
-The sampling thread has to wait for the GIL. It gets it where the training thread lets go, and never sees code that
-keeps it for a few milliseconds. A timer of the kernel's signals the training thread at the moment itself, and
+The sampling thread has to wait for the GIL. It gets it where the training thread releases it, and so never sees code
+that keeps it for a few milliseconds. Instead, a timer of the kernel signals the training thread at the given time, and
 faulthandler's handler in C writes its stack into memory of this process.
 """
 
@@ -24,11 +24,11 @@ _SIGEV_THREAD_ID = 4
 _SIGEVENT_BYTES = 64
 _SIG_IGN = 1
 _C = ctypes.PyDLL(None)
-"""Called with the GIL: they return at once."""
+"""The C library. Its functions are called with the GIL held, because they return at once."""
 
 
 class _Sigevent(ctypes.Structure):
-    """struct sigevent of a signal to one thread (timer_create(2))."""
+    """The struct sigevent of a signal to one thread (timer_create(2))."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -48,11 +48,11 @@ class _Armed:
 
 
 _armed: _Armed | None = None
-"""Kept when a timer is stopped: without a handler, a signal that is on its way would kill."""
+"""Kept after a timer has stopped, because without a handler a signal on its way would kill the process."""
 
 
 def _arm() -> _Armed | None:
-    """Return the handler that is armed in this process, now or before; None: the signal is somebody else's."""
+    """Return this process's armed handler, arming it if necessary; None if the signal belongs to somebody else."""
     global _armed
     before, handler = _armed, handler_of(SAMPLE_SIGNAL)
     if handler != (before.handler if before else 0):
@@ -66,20 +66,20 @@ def _arm() -> _Armed | None:
 
 
 def disarm() -> None:
-    """Restore what was there before the first timer. The last one must have been stopped."""
+    """Restore the handler from before the first timer. The last timer must have been stopped."""
     global _armed
     armed, _armed = _armed, None
     if armed is not None and armed.pid == os.getpid() and handler_of(SAMPLE_SIGNAL) == armed.handler:
-        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # which discards one that is on its way: the default would kill
+        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # It discards a pending signal, whose default action would kill.
         faulthandler.unregister(SAMPLE_SIGNAL)
         armed.file.close()
 
 
 class StackTimer:
-    """A timer whose signal has a thread's stack written. Where there can be none, it writes nothing."""
+    """A timer whose signal makes a thread's stack be written. Where timers do not work, it writes nothing."""
 
     def __init__(self, thread: int) -> None:
-        """thread: as the kernel counts threads; 0: there is none."""
+        """Create the timer. thread: kernel id of the thread; 0 if there is none."""
         self._timer: ctypes.c_void_p | None = None
         self._file: OwnDescriptor | None = None
         try:
@@ -88,18 +88,18 @@ class StackTimer:
                 timer, event = ctypes.c_void_p(), _Sigevent(None, SAMPLE_SIGNAL, _SIGEV_THREAD_ID, thread)
                 if _C.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0:  # CLOCK_MONOTONIC
                     self._timer = timer
-        except (OSError, RuntimeError, ValueError, AttributeError):  # a sandbox, or a C library without timers
+        except (OSError, RuntimeError, ValueError, AttributeError):  # A sandbox, or a C library without timers, raises.
             self._file = None
 
     def set(self, seconds: float) -> None:
-        """Have the stack written after so many seconds, instead of what was written and set before."""
+        """Write the stack after this many seconds, and discard an earlier stack and setting."""
         if self._timer is not None and self._file is not None and self._file.intact:
-            with contextlib.suppress(OSError):  # the script closed it just now
+            with contextlib.suppress(OSError):  # The script may have just closed it.
                 os.ftruncate(self._file.number, 0)
                 self._settime(seconds)
 
     def take(self) -> bytes:
-        """Return the stack if it was written; the timer is set no more. Empty: it was not, or not yet all of it."""
+        """Stop the timer, and return the stack; b"" if it was not written, or not completely."""
         if self._timer is None or self._file is None:
             return b""
         self._settime(0.0)

@@ -1,4 +1,4 @@
-"""Makes the whole of a step from what the training thread left of it: its parts, losses and samples, as one record."""
+"""Makes one record of a step from the parts, losses and samples that the training thread left."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from ddpmon.probe.stepclock import StepClock
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
 """Names of the gaps in `other`."""
 GAP = 0.05
-"""Share of a step from which on a gap is worth a name."""
+"""Share of a step from which on a gap gets a name."""
 
 
 def parts(raw: RawStep) -> tuple[RawStep, ...]:
-    """All parts of a step, in order."""
+    """Return all parts of a step, in order."""
     return (*raw.before, raw)
 
 
 def unread(raw: RawStep) -> bool:
-    """Return whether something of a step has not arrived from the device, or was not seen to end: a bucket's
-    all-reduce.
-    """
+    """Return whether a loss of a step has not arrived from the device, or a bucket's all-reduce has not ended."""
     for part in parts(raw):
         for loss in part.losses:
             if pending(loss):
@@ -36,7 +34,7 @@ def unread(raw: RawStep) -> bool:
 
 
 def closing_pauses(clock: StepClock) -> list[Pause]:
-    """The pauses since the last step, in whole microseconds; for the end of the process."""
+    """Return the pauses since the last step in whole microseconds. Called at the end of the process."""
     start = clock.part.start
     return [Pause(p.kind, (p.start - start) // 1000, (p.end - start) // 1000) for p in clock.closing_pauses()]
 
@@ -55,9 +53,9 @@ class StepRecords:
         """Number of times that a model was last given each sample that was fetched."""
 
     def record(self, raw: RawStep) -> tuple[Step, dict[str, float]]:
-        """A step in whole microseconds, and the loss of each model that it updates, where there are several.
+        """Return a step in whole microseconds, and the loss of each model if the step updates several.
 
-        Rounding goes to `other`, so that the phases still add up to the length.
+        The rounding errors go to `other`, so that the phases still add up to the length.
         """
         whole = _joined(raw) if raw.before else raw
         start, end = whole.start, whole.end
@@ -99,11 +97,12 @@ class StepRecords:
         return step, losses
 
     def _losses(self, raw: RawStep, backwards: int) -> tuple[float | None, dict[str, float]]:
-        """The step's loss, and each model's where it updates several: the sum of what its backward calls were of.
+        """Return the step's loss and, if it updates several models, each model's loss: sums over backward calls.
 
-        Of a model that is updated several times in a step (a critic), the loss is the mean of its updates. Gradient
-        accumulation adds up what is usually the mean of a step's batches. Of fewer batches than usual, as the last ones
-        of an epoch are, the sum may be a part of it: what is nearer to the step before is taken.
+        For a model that is updated several times in a step (a critic), the loss is the mean over its updates. With
+        gradient accumulation, the sum is usually the mean over the step's batches. If a step has fewer batches than
+        usual, as the last one of an epoch, the sum may be only a part of that. Then the sum or its extrapolation
+        counts, whichever is closer to the last loss.
         """
         if raw.updates:
             values = [_loss(part) for part in parts(raw)]
@@ -128,12 +127,12 @@ class StepRecords:
         return loss, {}
 
     def _fed(self, whole: RawStep, backwards: int) -> tuple[int, int]:
-        """Samples and tokens of a step: what its model was given; of several models, the least that one was.
+        """Return samples and tokens of a step: those its model got, or the model that got least of several.
 
-        What was fetched tells only where a model was given more than it was trained on at once (a critic sees real
-        images and made ones, a siamese network two of each): loaders fetch ahead, and some ranks fetch for others. In a
-        step whose batch was fetched in an earlier one, the model was given each sample as often as before. Where
-        several models are updated and nothing is fetched, each update has its own inputs: the largest batch tells.
+        Fetched batches count only where a model is called more often than it is trained (a critic sees real and
+        generated images, a siamese network two of each), because loaders fetch ahead, and some ranks fetch for others.
+        In a step whose batch was fetched earlier, each sample was used as often as before. If several models are
+        updated and nothing is fetched, each update has its own inputs, and the largest batch counts.
         """
         amounts = []
         several = bool(whole.updates)
@@ -155,7 +154,7 @@ class StepRecords:
 
 
 def _joined(raw: RawStep) -> RawStep:
-    """A step of several parts as one that says the same, but for the end of each."""
+    """Return a step of several parts as one part, which lacks only the end of each."""
     every = parts(raw)
     fed: dict[int, list[int]] = {}
     named: dict[str, int] = {}
@@ -194,7 +193,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _accumulated(whole: RawStep, backwards: int) -> int:
-    """Batches whose gradients a step adds up: as many as some model was given, and as there were backward calls."""
+    """Return the number of batches whose gradients the step adds up: the minimum of model calls and backward calls."""
     if whole.updates:
         return 1
     for entry in whole.fed.values():
@@ -208,7 +207,7 @@ def _pauses(whole: RawStep, length: int) -> list[Pause]:
     pauses = [
         Pause(p.kind, max(0, p.start - start) // 1000, min(max(0, p.end - start) // 1000, length)) for p in whole.pauses
     ]
-    if whole.marks:  # by the device's clock the host's moments are estimates: the sum is not
+    if whole.marks:  # By the device's clock the host's times are estimates, but the total is exact.
         total = sum(p.end_us - p.start_us for p in pauses)
         scale = min(1.0, whole.phases[PAUSED] // 1000 / total) if total else 0.0
         pauses = [Pause(p.kind, p.start_us, p.start_us + int((p.end_us - p.start_us) * scale)) for p in pauses]
@@ -217,7 +216,7 @@ def _pauses(whole: RawStep, length: int) -> list[Pause]:
 
 def _buckets(raw: RawStep, start: int) -> list[Bucket]:
     return [
-        # DDP waited for it within the part; the thread that notes its end may come later.
+        # DDP waited for it within the part, even if another thread recorded its end later.
         Bucket(layout, max(0, launch - start) // 1000, max(0, min(end, part.end) - start) // 1000)
         for part in parts(raw)
         for layout, launch, end in part.buckets
@@ -226,7 +225,7 @@ def _buckets(raw: RawStep, start: int) -> list[Bucket]:
 
 
 def _named(whole: RawStep, length: int) -> dict[str, int]:
-    """Microseconds in what the script named, and in gaps that are worth a name."""
+    """Return the microseconds in parts that the script named, and in gaps that are large enough for a name."""
     named = {name: spent // 1000 for name, spent in whole.named.items()}
     forward, backward = whole.gaps
     if forward > 0 and forward >= GAP * length:

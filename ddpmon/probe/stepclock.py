@@ -1,12 +1,12 @@
-"""Finds steps in the training thread's time: fetches that something is trained on, pauses, step boundaries.
+"""Finds steps in the training thread's time: batches that something is trained on, pauses, and boundaries of steps.
 
-Its time is that of the notes that are read, not the reader's. Times are CLOCK_MONOTONIC nanoseconds.
+Its time is that of the notes, not that of reading them. Times are CLOCK_MONOTONIC nanoseconds.
 
-A step is made of parts: each ends with a gradient synchronisation, and most steps have one. What of an iteration makes
-up its step is for `iteration` to say.
+A step consists of parts. Each part ends with a gradient synchronisation; most steps have one part. `iteration` decides
+which parts make up a step.
 
-On a GPU the host runs ahead, and its clock tells nothing about the work. There every phase change also leaves a mark on
-the device's timeline, and `device_timeline` makes the step from the marks once the device has passed them.
+On a GPU the host runs ahead, and its clock does not show the work. There every change of phase also leaves a mark on
+the device's timeline, and `device_timeline` computes the step from the marks once the device has passed them.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ from ddpmon.probe.records import (
 
 
 class StepClock(PauseClock):
-    """Tells training from what a script does besides, cuts time at synchronisations, and finishes steps."""
+    """Separates training from what a script does besides, cuts time at synchronisations, and finishes steps."""
 
     def __init__(self, time: Callable[[], int]) -> None:
-        """time: where it reads nanoseconds of CLOCK_MONOTONIC."""
+        """Begin at the current time. time: returns nanoseconds of CLOCK_MONOTONIC."""
         super().__init__(time)
         self.finished: deque[RawStep] = deque()
         self.held: list[RawStep] = []
-        """Parts of the step that is not finished yet."""
+        """Parts of the unfinished step."""
         self.learning_rate: float | None = None
         self.marked_samples: int | None = None
-        """Samples of the current step, where the script says so itself."""
+        """Samples of the current step, if the script itself reports them."""
         self.skips_first = False
-        """True if the first step that is finished is not to count, as its begin was not noticed."""
+        """True if the first finished step is not to count, because its beginning was not noticed."""
         self.begin_part(self._time())
 
     def begin_part(self, start: int) -> None:
-        """A new part begins at `start`; whatever was gathered since the last one ended is forgotten."""
+        """Begin a new part at `start`, and forget what was gathered since the last one ended."""
         super().begin_part(start)
         self.unused_data: dict[int, list[Fetched]] = {}
-        """Per iterator, the one fetched from last at the end: fetches that nothing was trained on yet."""
+        """Fetched batches that nothing was trained on yet, by iterator; the iterator used last is at the end."""
         self.exhausted: dict[int, int] = {}
-        """Iterators that have no more, and how long it took to learn that."""
+        """Iterators without further batches, and the nanoseconds that it took to learn this."""
 
     def restart(self) -> None:
-        """The part that runs begins now, on the device's timeline too."""
+        """Let the current part begin now, on the device's timeline, too."""
         self.begin_part(self._time())
         self._mark(OTHER, self.part.start)
 
     def start_anew(self, steps: int) -> None:
-        """Count steps from here on: none of those before, but for so many that rank 0 has counted."""
+        """Forget all steps and count from here. steps: number of steps that rank 0 has counted up to here."""
         self.held.clear()
         self.finished.clear()
         self.step = steps
         self.restart()
 
     def follow(self, device: Device) -> None:
-        """Place steps on the device's timeline from here on; the current one begins now."""
+        """Place steps on the device's timeline from now on; the current step begins now."""
         self.device = device
         self.restart()
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def fetched(self, iterator: int, began: int, samples: int = 0, tokens: int = 0) -> None:
-        """The fetch that began then is done. samples, tokens: of its batch."""
+        """Handle the end of the fetch that began at `began`. samples, tokens: numbers in its batch."""
         mark = self.part.marks[-1] if self.part.marks else None
         ended = self.leave()
         unused = self.unused_data.pop(iterator, None) or []
@@ -82,16 +82,16 @@ class StepClock(PauseClock):
         self.unused_data[iterator] = unused
 
     def fetch_failed(self, iterator: int, began: int) -> None:
-        """An iterator has no more batches."""
+        """Handle an iterator that has no more batches."""
         self.exhausted[iterator] = self.leave() - began
         if self.aside is not None:
             self.aside.exhausted = True
 
     def trained(self) -> None:
-        """Something is trained on what was fetched: the last iterator's batches, however many it fetched ahead.
+        """Assign the batches of the last iterator to the training that begins, however many were fetched ahead.
 
-        Another iterator's single batch belongs to it too (a GAN has two loaders); several were an evaluation that
-        no DDP model was asked for.
+        A single batch of another iterator belongs to it too (a GAN has two loaders). Several batches of another
+        iterator were an evaluation that called no DDP model.
         """
         evaluated = self._resume_training(self.aside) if self.aside is not None else None
         if self.unused_data:
@@ -109,9 +109,13 @@ class StepClock(PauseClock):
             self.unused_data.clear()
 
     def _evaluated_between(self, batches: list[Fetched], end: int, last: int) -> None:
-        """A loader was gone through to its end, and nothing was trained on it: an evaluation, up to the next fetch.
+        """Count the time as an evaluation in which a loader was read to its end without training, up to the next fetch.
 
-        last: how long it took to learn that there are no more batches.
+        Args:
+            batches: Batches of that loader.
+            end: Time of the next fetch.
+            last: Nanoseconds that it took to learn that there are no more batches.
+
         """
         begin = batches[0].began
         if begin >= end:
@@ -134,7 +138,7 @@ class StepClock(PauseClock):
             self.part.pauses.append(RawPause(EVALUATION, piece_begin, piece_end))
 
     def forward_without_gradients(self) -> None:
-        """A forward that trains nothing begins: an evaluation, or part of the step that comes."""
+        """Handle a forward without gradients, which is an evaluation or part of the next step."""
         self.evaluates(explained=False)
         if self.aside is not None:
             for unused in self.unused_data.values():
@@ -142,9 +146,9 @@ class StepClock(PauseClock):
             self.unused_data.clear()
 
     def _resume_training(self, aside: MaybeEvaluation) -> MaybeEvaluation | None:
-        """Something is trained again; returns what was kept apart if it was an evaluation.
+        """Decide what the time kept apart was, because something is trained again; return it if it was an evaluation.
 
-        An evaluation ended where the batch was fetched that is trained on now, or just now.
+        An evaluation ended when the batch that is trained on now was requested, or else just now.
         """
         now = self.leave()
         begin = aside.intervals[0][0] if aside.intervals else self._aside_since
@@ -157,7 +161,7 @@ class StepClock(PauseClock):
     # --- the end of a step -------------------------------------------------------------------------------------
 
     def cut(self, end: int) -> None:
-        """A part of the step ends here, and the next begins."""
+        """End a part of the step, and begin the next."""
         self.phases[self.phase] += end - self._last
         if self._open:
             self._cut_named(end)
@@ -177,9 +181,12 @@ class StepClock(PauseClock):
             self.paused = pausing is not None
 
     def finish(self, parts: int, updates: tuple[tuple[str, int], ...] = ()) -> None:
-        """The first so many parts that are held were a step.
+        """Finish a step.
 
-        updates: of a step that updates several models, whose each update was, and after how many parts.
+        Args:
+            parts: Number of held parts that make up the step, from the first on.
+            updates: For a step that updates several models, the model of each update and the number of parts before it.
+
         """
         *before, last = self.held[:parts]
         del self.held[:parts]
@@ -193,7 +200,7 @@ class StepClock(PauseClock):
 
 
 def _without(begin: int, end: int, pauses: Iterable[RawPause]) -> list[tuple[int, int]]:
-    """Return what is left of a time between two moments without pauses, which follow each other, as such times."""
+    """Return the spans between two times that are left without pauses. The pauses are in order."""
     pieces = []
     for pause in pauses:
         if begin < pause.start < end:

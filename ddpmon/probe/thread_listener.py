@@ -1,6 +1,6 @@
-"""The training thread of this process: which one it is, whether the probe listens, its notes, models and account.
+"""Keeps the state of the training thread: which thread it is, whether the probe listens, its notes, models and account.
 
-The base of every part of the probe that listens to the training thread or reads its notes.
+It is the base of every part of the probe that listens to the training thread or reads its notes.
 """
 
 from __future__ import annotations
@@ -32,53 +32,53 @@ from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
 
 SILENT_S = 5.0
-"""After so long without a note, a thread that trained counts as one that has finished training."""
+"""Seconds without a note after which a thread that has trained counts as finished."""
 Reader = Callable[[Account, Any, Any, Any], object]
 
 
 @dataclass(slots=True)
 class HotPathState:
-    """Everything that the calls of every step look up, in one object: caches are cold then."""
+    """Everything that the calls of every step look up, in one object, because caches are cold then."""
 
     note: Callable[[Note], None]
-    """Takes a note of the training thread's; see `journal`."""
+    """Adds a note of the training thread; see `journal`."""
     loss: Loss
     """Reads the loss."""
     mark: Callable[[Note], None]
-    """Takes a note of a moment that is wanted on the GPU's timeline too."""
+    """Adds a note whose time is also marked on the GPU's timeline."""
     events: Events | None = None
-    """The events of the GPU's timeline, where there is one."""
+    """Pool of events on the GPU's timeline, if there is one."""
     thread: int | None = field(default_factory=lambda: threading.main_thread().ident)
-    """The thread that the probe listens to; 0: none any more."""
+    """Id of the thread that the probe listens to; 0 once it listens no more."""
     fetching: int = 0
-    """The id of the iterator that was fetched from last."""
+    """Id of the iterator that was fetched from last."""
     before_forward: bool = False
     """True if there is work before a forward other than its digest."""
     depth: int = 0
-    """Number of backward calls inside each other."""
+    """Number of nested backward calls."""
     expecting: list[Replica] = field(default_factory=list)
     """Models whose next backward reduces gradients."""
     expects_inside: bool = False
-    """True if a model was prepared inside the backward that runs, for one inside of it."""
+    """True if a reducer was prepared inside the current backward, for a nested one."""
     inner: list[int] = field(default_factory=list)
-    """The depths of backward calls inside another whose begin was noted."""
+    """Depths of the nested backward calls whose start was noted."""
     reduced_inside: bool = False
-    """True if one of them reduced gradients."""
+    """True if one of these reduced gradients."""
     unreduced: bool = False
     """True if a backward since the last optimizer step left gradients that no reducer was prepared for."""
     updates: updates.Counters = field(default_factory=updates.private)
-    """Counts updates of models, in memory that the hub reads once this process was killed."""
+    """Counters of model updates, in memory that the hub can read after this process was killed."""
     optimizers: dict[int, str] = field(default_factory=dict)
-    """Optimizers that live, by their id: a name for the parameters each updates, "" before its first step."""
+    """Living optimizers by id, with a name for the parameters of each; "" before its first step."""
     start: CommonStart | None = None
-    """Steps do not count yet: the process trained before it was watched."""
+    """Agreement on the first step that counts; set while the steps of an attached process do not count yet."""
     tells: bool = False
-    """True if other machines count steps as this rank does, and learn from it where they end."""
+    """True if other machines count steps as this rank does, and it has to publish where they end."""
     rates: dict[int, float] = field(default_factory=dict)
-    """The learning rate of each."""
+    """Learning rate of each optimizer, by its id."""
 
     def write_with(self, note: Callable[[Note], None], events: Events | None = None) -> None:
-        """Hand notes to `note` from now on. events: of the GPU's timeline, where one is followed."""
+        """Use `note` for notes from now on. events: pool of events, if the GPU's timeline is followed."""
         self.note = note
         self.events = events
         self.mark = note if events is None else _with_event(note, events)
@@ -93,28 +93,28 @@ def _with_event(note: Callable[[Note], None], events: Events) -> Callable[[Note]
 
 
 class ThreadListener:
-    """Hears the training thread, until something in the probe fails."""
+    """Listens to the training thread, until something in the probe fails."""
 
     def __init__(self) -> None:
         self.hot = HotPathState.__new__(HotPathState)
-        """One object for good: the wrappers around torch's calls hold it, in processes that are forked too."""
+        """Never replaced, because the wrappers around torch's functions hold it, also in forked processes."""
         self.changes = Changes()
-        """Of what was there in this process before the probe."""
+        """Changes that the probe made to this process."""
         self.on_set_up: list[Callable[[], None]] = []
-        """Called when something was made that a step needs: by now the script has imported what it trains with."""
+        """Called when something was made that a step needs. By then the script has imported what it trains with."""
 
     def digest_soon(self) -> None:
-        """Have ranks compared soon: something changed, on some of them perhaps."""
+        """Compare ranks soon, because something has changed, perhaps only on some of them."""
 
     def reset(self, identity: Identity) -> None:
-        """Start from nothing: a new process."""
+        """Reset all state, as in a new process."""
         self.identity = identity
         self.thread = threading.main_thread().ident
         """The training thread: the one that wraps the model, runs its forward or steps its optimizer."""
         self.native_thread: int | None = os.getpid()
-        """The same as the kernel counts it; Python has the parent's main thread there in a forked process."""
+        """Kernel id of the training thread. In a forked process, Python has the parent's main thread as `thread`."""
         self._rival: tuple[int, int, float] = 0, -1, 0.0
-        """The thread that last wanted to be it instead, the beats heard by then, and since when there were no more."""
+        """The last other thread that claimed to train, `beats` then, and the time since which it has not risen."""
         self.replicas = Replicas()
         self.parallelism = Parallelism()
         self.journal = Journal(self._release)
@@ -123,16 +123,17 @@ class ThreadListener:
         self.journal.account = self.account
         self.journal.every_step = EVERY_STEP
         self.clock = self.account.clock
-        # Last: in a process that was forked the collector may run, and note so, between any two of these lines.
+        # Last, because in a forked process the garbage collector may run, and leave a note, between any two of these
+        # lines.
         HotPathState.__init__(self.hot, self.journal.note, Loss(self.readings), self.journal.note)
 
     def defer(self) -> None:
-        """Another thread will read the notes from now on."""
+        """Leave notes to another thread to read from now on."""
         self.journal.defer()
         self.hot.write_with(self.journal.note, self.hot.events)
 
     def hold(self) -> None:
-        """Keep notes from being read from now on. Called by the training thread."""
+        """Hold notes back from now on. Called by the training thread."""
         self.journal.hold()
         self.hot.write_with(self.journal.note, self.hot.events)
 
@@ -142,11 +143,11 @@ class ThreadListener:
         return self.hot.thread != 0
 
     def on_training_thread(self) -> bool:
-        """Return whether this call is on the training thread of a process that is watched."""
+        """Return whether this call is on the training thread of a watched process."""
         return get_ident() == self.hot.thread
 
     def hears_in_backward(self) -> bool:
-        """Return whether this thread is one of autograd's, which has one a GPU, in the training thread's backward."""
+        """Return whether this is one of autograd's threads (one per GPU) in the training thread's backward."""
         return self.listening and self.hot.depth > 0 and in_backward()
 
     # --- which thread it is ------------------------------------------------------------------------------------
@@ -158,14 +159,16 @@ class ThreadListener:
         return bool(hot.expecting or hot.unreduced or any(list(hot.optimizers.values())) or self.account.clock.step)
 
     def trains_here(self) -> bool:
-        """Another thread runs a model: return whether it is the training thread now."""
+        """Return whether the calling thread, which runs a model, becomes the training thread."""
         return is_grad_enabled() and self.claims_thread()
 
     def claims_thread(self, *, trains: bool = True) -> bool:
         """Return whether the calling thread becomes the training thread.
 
-        It does unless the one so far has trained and still lives and is heard. Autograd's own threads never do.
-        trains: it steps an optimizer or runs a model; else it sets up what training needs.
+        It does unless the current training thread has trained, still lives, and still leaves notes. Autograd's own
+        threads never do.
+
+        trains: True if the caller steps an optimizer or runs a model; False if it sets up what training needs.
         """
         try:
             if not self.listening or in_backward() or (self.has_trained and self._goes_on(trains=trains)):
@@ -176,7 +179,7 @@ class ThreadListener:
         return self.listening
 
     def _goes_on(self, *, trains: bool) -> bool:
-        """Return whether the training thread so far is still the one to listen to, though another one calls."""
+        """Return whether to keep listening to the current training thread, although another one calls."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         if self.thread not in names:
             return False
@@ -192,20 +195,20 @@ class ThreadListener:
         return True
 
     def record(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
-        """Note something that happens now."""
+        """Note an event that happens now."""
         self.hot.mark((reader, monotonic_ns(), None, first, second, third))
 
     def noting(self, reader: Reader, first: Any = None) -> Callable[..., None]:
-        """Return a hook that notes this whenever it is called."""
+        """Return a hook that leaves this note whenever it is called."""
         return lambda *_: self.record(reader, first)
 
     def disable(self, error: BaseException) -> None:
-        """Something in the probe went wrong: say so once, and stop listening. Training goes on."""
+        """Stop listening and report it once, because something in the probe failed. Training continues."""
         if not self.listening:
             return
         self.hot.thread = 0
         api.detach()
-        with contextlib.suppress(Exception):  # whatever the script has put there, or a full disk
+        with contextlib.suppress(Exception):  # The script may have replaced stderr, or the disk may be full.
             print(
                 f"ddpmon: the probe failed ({type(error).__name__}: {error}) and has removed itself; "
                 "training continues, but ddpmon does not watch this rank",
@@ -217,10 +220,10 @@ class ThreadListener:
             self.hot.events.free(event)
 
     def _adopt_thread(self) -> None:
-        """The calling thread is the training thread."""
+        """Make the calling thread the training thread."""
         if self.thread != get_ident():
             self.thread = get_ident()
             self.native_thread = threading.get_native_id()
-            self.hot.depth = 0  # of calls that another thread was in
+            self.hot.depth = 0  # It counted another thread's calls.
             if self.listening:
                 self.hot.thread = self.thread

@@ -1,4 +1,4 @@
-"""Hears Hugging Face's Trainer and Lightning's in processes that have imported them."""
+"""Reads progress from the trainers of Hugging Face and Lightning in processes that have imported them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 
 COUNTED = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
-"""Events of Hugging Face's at which it has counted as many steps as were made."""
+"""Events of Hugging Face's trainer at which its count includes all steps that were made."""
 _STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
 
 
 def install(listener: Listener) -> None:
-    """Hear of epochs, and of trainers as soon as they are there; once in a process."""
+    """Hook `set_epoch`, and trainers once the script has imported them. Called once per process."""
 
     def set_epoch(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        # Of this process: a forked one has other loops.
+        # Look up this process's loops at each call, because a forked process has others.
         listener.loops.set_epoch(argument(arguments, named, 1, "epoch"))
 
     replace(listener, DistributedSampler, "set_epoch", before=set_epoch)
@@ -39,23 +39,23 @@ def install(listener: Listener) -> None:
 
 def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
     def event_called(_result: object, arguments: tuple[Any, ...]) -> None:
-        # Several times a step: what it means is worked out where it is asked for.
+        # It is called several times per step, so the progress is worked out only when it is requested.
         if len(arguments) > 3 and arguments[1] in COUNTED:
             try:
                 listener.record(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
             except AttributeError:
-                pass  # a state of another version
+                pass  # The state is of another version.
 
     return event_called
 
 
 def _counted(event: object, done: object, most: object, epochs: object, epoch: object, step: int) -> Progress:
-    """Return what a TrainerState tells at an event that came after so many steps of ours."""
+    """Return the progress in a TrainerState. step: number of our steps at the event."""
     made, limit, passes = _count(done), _count(most), _count(epochs)
     total = None if made is None or not limit else step + limit - made
     if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:
-        return Progress(total)  # a dataset without a length has no epochs, or sys.maxsize of them
-    # The step that ends an epoch is still of that epoch.
+        return Progress(total)  # A dataset without a length has no epochs, or sys.maxsize of them.
+    # The step that ends an epoch still belongs to it.
     return Progress(total, max(1, math.ceil(epoch)) if event == "on_step_end" else int(epoch) + 1, passes)
 
 
@@ -66,7 +66,7 @@ def _lightning(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
         batches = _count(getattr(trainer, "num_training_batches", None))
         together = _count(getattr(trainer, "accumulate_grad_batches", None))
         more = []
-        # A loop that calls the optimizers itself makes as many steps of a batch as it likes.
+        # A loop that calls the optimizers itself may make any number of steps per batch.
         if getattr(getattr(trainer, "lightning_module", None), "automatic_optimization", False):
             if batches and together and epochs and epoch is not None and epoch < epochs:
                 more.append((epochs - epoch) * -(-batches // together))
@@ -84,7 +84,7 @@ def _lightning(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
 
 
 def _count(value: object) -> int | None:
-    """A number as trainers have it; None: it is none, there is no limit, or one that nobody will reach."""
+    """Return a trainer's number; None if it is not one, means no limit, or is beyond any real number of steps."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < MAX_STEP else None

@@ -1,4 +1,4 @@
-"""The memory in which a rank counts its updates, so that its hub can tell what it lost when the rank is killed."""
+"""The memory in which a rank counts its updates, so that its hub can tell what was lost if the rank is killed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Counters: TypeAlias = "memoryview[int]"
 
 
 def private() -> Counters:
-    """Return counters that nobody else can read: of a process that is no rank (yet)."""
+    """Return counters in private memory, for a process that is not a rank (yet)."""
     return memoryview(bytearray(BYTES)).cast("Q")
 
 
 def shared(before: Counters) -> tuple[Counters, int]:
-    """Return counters that outlive this process and go on from `before`, and their descriptor; -1: there can be none.
+    """Return counters that outlive this process and continue from `before`, and their descriptor.
 
-    The memory cannot be made shorter: a store beyond its end would kill the process.
+    Returns `before` and -1 if such memory is not available. It is sealed against truncation, because a store beyond its
+    end would kill the process.
     """
     try:
         descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -32,11 +33,11 @@ def shared(before: Counters) -> tuple[Counters, int]:
         except OSError:
             os.close(descriptor)
             raise
-    except OSError:  # a kernel or a sandbox that has no such memory
+    except OSError:  # A kernel or a sandbox may lack such memory.
         return before, -1
     return memoryview(memory).cast("Q"), descriptor
 
 
 def mark_read(counters: Counters, updates: int, steps: int) -> None:
-    """Note how many steps the background thread has read, and how many updates they took."""
-    counters[READ : READ + 2] = memoryview(array("Q", [updates, steps]))  # both at once
+    """Set how many steps the background thread has read, and how many updates they took."""
+    counters[READ : READ + 2] = memoryview(array("Q", [updates, steps]))  # sets both at once

@@ -1,7 +1,7 @@
 """Samples the Python stacks of the DataLoader workers that the training thread waits for.
 
 A worker that was forked from this process still has its signal handler in C (`stack_signal`), which appends the
-worker's stack to this process's file. The worker runs no code of ours.
+worker's stack to this process's file. The worker runs no Python code of ours.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from ddpmon.probe import counters, stack_signal
 from ddpmon.probe.records import DATA
 
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
-"""The innermost frame of torch's loop in a worker: what is outside of it started the worker."""
+"""Innermost frame of torch's loop in a worker. The frames outside of it started the worker."""
 SIBLING_EVERY = 4
-"""Every so manieth answer is of a worker that the rank does not wait for."""
+"""Every so many samples, one is of a worker that the rank does not wait for."""
 DUMP_BYTES = 1 << 16
 MOST_BYTES = 1 << 20
-"""Length of the file at which the samples end: a script's own signals may write there too."""
+"""Length in bytes of the file at which sampling ends, because the script's own signals may write there, too."""
 
 
 class WorkerSampler:
-    """Takes samples one after the other: each `take` reads the answer to the one before."""
+    """Takes one sample after another: each `take` reads the answer to the one before."""
 
     def __init__(self) -> None:
         self._dumps: Counter[bytes] = Counter()
-        """How often workers answered with each stack."""
+        """Number of times that workers answered with each stack."""
         self._read_from: int | None = None
-        """Length of the file when a worker was last asked; None: none was asked."""
+        """Length of the file when a worker was last asked; None if none was asked."""
         self._answers: dict[int, bool] = {}
-        """Which workers answer the signal."""
+        """Whether each worker answers the signal, by pid."""
         self._takes = 0
         self._sibling = 0
-        """Worker that was asked last though the rank waited for another one; 0: the awaited one was asked."""
+        """Worker that was asked last although the rank waited for another one; 0 if the awaited one was asked."""
         self._checks: Counter[int] = Counter()
         self._idle: Counter[int] = Counter()
 
     def take(self, pid: int, workers: Sequence[int] = ()) -> None:
-        """Take in the last answer, and ask a worker of this process; nothing happens where it would not answer.
+        """Read the last answer, and ask a worker of this process, if it would answer.
 
         Args:
             pid: The worker that the rank waits for.
-            workers: All of its workers. Each in its turn is asked now and then too.
+            workers: All workers of the rank. Each of the others is asked sometimes, in turn.
 
         """
         path = stack_signal.answer_path()
@@ -68,11 +68,11 @@ class WorkerSampler:
             if self._is_worker(pid) and size < MOST_BYTES:
                 os.kill(pid, STACK_SIGNAL)
                 self._read_from = size
-        except OSError:  # the worker has ended, or the file is gone
+        except OSError:  # The worker has ended, or the file is gone.
             self._read_from = None
 
     def _take_answer(self, path: str) -> None:
-        """Count what the worker wrote since it was asked."""
+        """Count the answer that the worker has written since it was asked."""
         begin, self._read_from = self._read_from, None
         if begin is None:
             return
@@ -86,14 +86,14 @@ class WorkerSampler:
             self._dumps[dump] += 1
 
     def _is_worker(self, pid: int) -> bool:
-        """Return whether a process was forked from this one, and catches the signal."""
+        """Return whether a process was forked from this one and handles the signal."""
         if pid not in self._answers:
             self._answers[pid] = counters.parent(pid) == os.getpid() and counters.catches(pid, STACK_SIGNAL)
         return self._answers[pid]
 
     @property
     def idle(self) -> dict[int, tuple[int, int]]:
-        """Return how often workers were asked though the rank waited for another one, and were idle then."""
+        """Return (times asked, times idle) of workers asked while the rank waited for another one, by pid."""
         return {pid: (count, self._idle[pid]) for pid, count in self._checks.items()}
 
     def result(self, places: Places) -> list[SampledStack]:
@@ -114,7 +114,7 @@ def _is_idle(dump: bytes) -> bool:
 
 
 def _stack(dump: bytes, count: int, places: Places) -> SampledStack | None:
-    """Read a worker's stack, up to torch's loop in it; None: it was not in that loop yet."""
+    """Parse a worker's stack, up to torch's loop in it; return None if it was not in that loop yet."""
     names, own = frames(dump, places)
     end = next((place for place, name in enumerate(names) if name.startswith(STARTED_BY)), 0)
     return SampledStack(DATA, count, names[: end + 1], [index for index in own if index < end]) if end else None
