@@ -217,7 +217,10 @@ class Launching:
             self.dashboard.ask(Compare(marked.run, listed.run, self.dashboard.palette), lambda _: None)
 
     def _elsewhere(self, verb: str) -> bool:
-        """Return whether the runs are on another machine, and if so, tell the user how to change them there."""
+        """Return whether the runs are on another machine, and if so, tell the user how to change them there.
+
+        From here, the user can only watch and stop such runs.
+        """
         machine = plain(self.watched.place.name)
         if machine:
             self.dashboard.say(

@@ -53,7 +53,7 @@ class Playback:
 
     @property
     def plays(self) -> bool:
-        """Return whether the source is a recording, which moves by itself after a key."""
+        """Return whether the source is a recording, which moves on its own thread after a key."""
         return self.source.tape is not None
 
     @property

@@ -184,7 +184,7 @@ def _nothing(snapshot: Snapshot) -> str:
 
 
 def view_over(snapshot: Snapshot, over: str) -> CostView | None:
-    """Return the costs of the steps named by `over`, else of the window of the other numbers; None before a step."""
+    """Return the costs of the steps named by `over`, else of the usual window; None before the first step."""
     if snapshot.cost is not None and snapshot.cost.over == over:
         return snapshot.cost
     if snapshot.window is None:
@@ -229,7 +229,7 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
 
 
 def _spent(snapshot: Snapshot) -> list[Line]:
-    """Return lines about time since the first step that was not training, and about accumulated batches."""
+    """Return lines about the time since the first step, if not all was training, and about accumulated batches."""
     lines: list[Line] = []
     times = snapshot.times
     if times is not None and times.paused_s:

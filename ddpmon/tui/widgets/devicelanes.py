@@ -50,7 +50,8 @@ class DeviceLanes(SampledLanes):
         """Make the lanes.
 
         Args:
-            whole_width: True for lanes below the whole table of ranks and a rank's details. No key changes them.
+            whole_width: True for lanes below all details of a rank, or below as many as fit on a tall screen. No key
+                changes them.
             id: Textual's id of the widget.
 
         """

@@ -142,7 +142,7 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
 
 
 def sentence(frame: Frame) -> tuple[str, str, str]:
-    """Return the verdict or the message that replaces it: (its lead, which names the ranks; the rest; its role)."""
+    """Return the verdict or the message that replaces it: (its lead, which names its subject; the rest; its role)."""
     stand_in, snapshot = _stand_in(frame), frame.snapshot
     if stand_in is not None or snapshot is None:
         text, role = stand_in or ("", "text")

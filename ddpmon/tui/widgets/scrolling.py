@@ -40,7 +40,7 @@ class ScrollingPane(Pane):
         self._top = 0
 
     def scrolled(self, lines: list[Line], room: int) -> list[Line]:
-        """Return the visible lines, of which the last says how many more there are below."""
+        """Return the visible lines; if there are more below, the last one says how many."""
         shown = self.in_sight_lines(lines, room)
         below = len(lines) - self._top - len(shown)
         if below > 0 and shown:
