@@ -59,17 +59,8 @@ def plan(
 ) -> Arrangement:  # fmt: skip
     """Divide the lines of the screen among its parts.
 
-    The table needs only a line for each rank and two more; charts, findings and the mean step share the rest. While the
-    ranks are arriving there is nothing to chart, so only the events are shown, as high as necessary.
-
-    Args:
-        width: Columns of the screen.
-        height: Lines of the screen.
-        ranks: Number of ranks.
-        map_lines: Lines of the world map.
-        arriving: True until the ranks have finished a step.
-        findings: Lines of all findings; they are shown only if one of them fits with its advice.
-
+    The table needs a line per rank and two more; charts, `findings` lines and the mean step share the rest. Findings
+    are shown only if one of them fits with its advice. While ranks are `arriving`, events replace the charts.
     """
     head, keybar = edges(width, height)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
