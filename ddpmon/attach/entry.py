@@ -151,8 +151,7 @@ class Entry:
         commands.write_text(
             _GDB.format(text=text, mmap=at.mmap, add=at.add, run=at.run, size=-(-text.stat().st_size // _PAGE) * _PAGE)
         )
-        # Loading symbols would take gdb seconds, in which the process stands still. It gets addresses as numbers
-        # instead.
+        # Loading symbols would take gdb seconds, in which the process stands still, so gdb gets addresses as numbers.
         quick = ["set auto-solib-add off", "set auto-load off", "set debuginfod enabled off"]
         options = ["-nx", "-batch", "-readnever", *(word for each in quick for word in ("-iex", each))]
         line = [program, *options, "-p", str(self.process.pid), "-x", str(commands)]

@@ -54,7 +54,7 @@ class Question:
         self._asked = Process.of(pid) or Process(pid, 0)
 
     def frames(self) -> list[Frame] | None:
-        """Return the stack, the innermost function first; [] if py-spy could not read it, None if it still runs."""
+        """Return the stack, the innermost function first; [] if py-spy could not read it, None while it runs."""
         if not processes.reaped(self._asked):
             return None
         try:

@@ -81,7 +81,7 @@ class Account(ScriptNotes):
     # --- set-up ------------------------------------------------------------------------------------------------
 
     def set_up(self, expecting: bool, *_: object) -> None:
-        """Begin the first step after a setup that steps need, so that it does not include the imports.
+        """Begin the first step anew after the script set up what training needs, so that it includes no imports.
 
         expecting: True if the first step has already begun and its forward is done.
         """
@@ -136,7 +136,7 @@ class Account(ScriptNotes):
         self._cache.forward(self.clock.part.losses, inside_backward=bool(self._around))
 
     def forward_without_gradients(self, model: int, held_out: bool, _none: None) -> None:
-        """Handle a forward without gradients. held_out: in evaluation mode, as a teacher is that is never trained."""
+        """Handle a forward without gradients. held_out: True in evaluation mode, in which a teacher always is."""
         self.beats += 1
         clock = self.clock
         clock.evaluates(explained=held_out and not self._trains_in_eval and max(0, model) in self._trained)
@@ -349,7 +349,7 @@ class Account(ScriptNotes):
         self.gradients_taken(key)
 
     def gradients_taken(self, key: int, *_: object) -> None:
-        """Handle an optimizer, or a scaler that skips it, that consumes the synchronised gradients."""
+        """Handle an update: an optimizer, or a scaler that skips it, consumes the synchronised gradients."""
         if self._reductions[-1]:
             latest = self._reductions[-ALIKE:]
             if len(latest) == ALIKE and len(set(latest)) == 1:

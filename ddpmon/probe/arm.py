@@ -1,4 +1,4 @@
-"""Arms the probe in this process, and disarms it where a forked child or a finished attach must not have it."""
+"""Arms the probe in this process, and disarms it after a fork or a detach."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 _FIELDS = ("n", "total", "pos", "initial", "mininterval", "miniters", "start_t", "desc", "unit")
 _FEWEST = 3
-"""Number of observations, and of steps, that a ratio needs before it is believed."""
+"""Number of observations, and of steps, that a ratio needs before it is accepted."""
 _MANY_STEPS = 100
 _STEPS_TO_SEE_ONE = 10
 """Steps after which one unit per step can be told from five units in four steps."""
@@ -165,7 +165,7 @@ class _Bar:
             self._settle()
 
     def takes_many_steps(self, step: int, at: float) -> bool:
-        """Return whether an item takes many steps, as an epoch does: tqdm would have drawn an earlier change."""
+        """Return whether an item takes many steps, as an epoch does: its count stood still beyond tqdm's delay."""
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 

@@ -30,7 +30,7 @@ EVERY_S = 0.25
 PATIENCE_S = 10.0
 """Seconds without a place of rank 0 after which a rank adds a note about what it waits for."""
 MAX_WAITING_NOTES = 50_000
-"""Largest number of notes that may wait for other ranks, about those of thousands of steps. It bounds the memory. Ranks
+"""Largest number of notes that may wait for other ranks, enough for thousands of steps. It bounds the memory. Ranks
 that are so far apart do not synchronise in every step.
 """
 NOT_IN_STEP = "the ranks do not synchronise in every step, so each rank counts steps from its own first step"

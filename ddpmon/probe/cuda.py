@@ -16,7 +16,7 @@ SLOTS = 1024
 def allocator_counters(device: int) -> dict[str, int]:
     """Return the counters of torch's allocator for a GPU, by field name of Sample; takes its lock briefly.
 
-    Returns nothing if this process has not initialized CUDA, which asking would do, or has a custom allocator.
+    Returns {} if this process has not initialized CUDA, which asking would do, or has a custom allocator.
     """
     if not torch.cuda.is_initialized():
         return {}

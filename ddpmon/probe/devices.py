@@ -82,7 +82,7 @@ class Sampler:
         if self._gpu is None and (uuid := self._identity.cuda_uuid()) is not None:
             self._gpu = GpuCounters(uuid, self._identity)
         workers, pinned = self._loader()
-        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # it may be numpy's
+        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # may be an integer of numpy's
         sample.loader_pinned = bool(pinned) if self._gpu is not None and pinned is not None else None
         if self._gpu is not None:
             of_torch = allocator_counters(self._identity.cuda_device or 0)

@@ -121,7 +121,13 @@ class EveryStep(Comparisons):
     # --- forward -----------------------------------------------------------------------------------------------
 
     def forward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note that a forward begins. arguments: the DDP model and its inputs. named: inputs by keyword."""
+        """Note that a forward of a DDP model begins.
+
+        Args:
+            arguments: The model and its positional inputs.
+            named: Its inputs by keyword.
+
+        """
         hot = self.hot
         model = arguments[0]
         replica = self.replicas.get(id(model)) or self.replicas.replica_of(model)
@@ -335,7 +341,7 @@ class EveryStep(Comparisons):
         hot.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
 
     def _rate_changes(self, optimizer: Any) -> float:
-        """Return the optimizer's rate: that of its first group whose rate is not 0, as frozen groups have."""
+        """Return the optimizer's rate: the first of its groups' that is not 0, as frozen groups may have 0."""
         rates = [group.get("lr") for group in optimizer.param_groups]
         rate = next((float(one) for one in rates if isinstance(one, (float, int)) and one), 0.0)
         before = self.hot.rates.get(id(optimizer), rate)

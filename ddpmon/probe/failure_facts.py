@@ -1,5 +1,4 @@
-"""Looks up facts that only a failing rank knows and that explain a known failure: parameter names, ports, disks,
-workers.
+"""Looks up facts that only a failing rank knows and that explain a known failure, such as ports or parameter names.
 
 Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` uses. They run
 once, after the exception. A rank leaves out what it cannot look up.
@@ -101,7 +100,7 @@ def _ready_twice(error: BaseException, message: str) -> dict[str, str]:
 
 
 def _named(error: BaseException, places: Iterable[int]) -> str:
-    """Return the names of parameters by their numbers in DDP's reducer."""
+    """Return the names of the parameters that have these numbers in DDP's reducer."""
     names = [name for name, _ in _trainable(_ddp_model(error))]
     return _listed([names[place] for place in places])
 

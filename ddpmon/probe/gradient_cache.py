@@ -46,7 +46,7 @@ class GradientCache:
         self._stage = NONE
 
     def backward(self, losses: list[object], loss: object) -> None:
-        """Add the loss of a backward to the step's losses, unless it is none. loss: value of the output, or None."""
+        """Add the loss of a backward to the step's losses, if it is a loss. loss: value of the output, or None."""
         self._awaits_backward = False
         self._latest = loss
         if self._stage == EMBEDDED:

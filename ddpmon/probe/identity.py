@@ -89,7 +89,7 @@ class Identity:
                 self.change(stage=stage)
 
     def add_note(self, text: str) -> bool:
-        """Add a note about something that cannot be measured here; return whether it is new. The first are kept."""
+        """Add a note about something not measurable here; return whether it is new. The first `NOTES` are kept."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
             notes = self._facts["notes"]
@@ -130,7 +130,7 @@ class Identity:
         rank, size = dist.get_rank(), dist.get_world_size()
         task = tasks.task(os.environ)
         if task is not None and (task.rank, task.size) != (rank, size):
-            task = None  # It describes the launcher of this rank's launcher.
+            task = None  # It describes the launcher's task, not this rank's.
         self.change(
             rank=rank,
             world_size=size,

@@ -12,7 +12,7 @@ from ddpmon.probe.changes import Changes
 
 
 def install(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
-    """Call `finish` before this process exits by `os._exit` or becomes another program; `leave`, if that fails."""
+    """Call `finish` before this process exits by `os._exit` or runs another program, and `leave` if that fails."""
     pid = os.getpid()
 
     def ends(*_: object) -> bool:

@@ -1,5 +1,4 @@
-"""Follows passes over DataLoaders: which of them train, and whether one repeats the order or the worker seeds of the
-last.
+"""Follows passes over DataLoaders: which of them train, and which repeat the order or the worker seeds of the last.
 
 A pass is read when its first batch is requested, because its sampler has its epoch then. Only torch's own samplers are
 read: a script's own class may do anything with an epoch or a seed.
@@ -40,9 +39,7 @@ class _Pass:
         """Seed of new workers; None if there are no workers or they are persistent."""
         sampler = index.sampler if type(index) is BatchSampler else index
         self.seed = self.epoch = None
-        """Seed and epoch that decide the order of a shuffling sampler; None if it does not shuffle or is not torch's
-        own.
-        """
+        """Seed and epoch that decide the order of a shuffling sampler; None for any other, or one not of torch."""
         if type(sampler) is DistributedSampler and sampler.shuffle:
             self.seed, self.epoch = sampler.seed, sampler.epoch
         self.updates = self.repeats = self.seed_repeats = 0
@@ -91,7 +88,14 @@ class LoaderPasses:
         self._updates_before = 0
 
     def read_from(self, iterator: Any, updates: int, *, begins: bool) -> None:
-        """Record that another iterator than before is read. updates: of models so far. begins: this begins a pass."""
+        """Record that another iterator than before is read.
+
+        Args:
+            iterator: The iterator.
+            updates: Number of updates of models so far.
+            begins: True if the iterator begins a new pass.
+
+        """
         self._count(updates)
         current = None if begins else self._passes.get(id(iterator))
         if current is None:

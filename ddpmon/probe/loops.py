@@ -58,7 +58,13 @@ class Loops:
             self._sampler = epoch, time.time()
 
     def progress(self, step: int, at: float) -> Progress:
-        """Return the current progress. step: number of finished steps. at: time in seconds of any clock."""
+        """Return the current progress.
+
+        Args:
+            step: Number of finished steps.
+            at: Time in seconds of any clock.
+
+        """
         trainer = self.trainer
         said = trainer() if trainer is not None else Progress()
         sampler = self._sampler

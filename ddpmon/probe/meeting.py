@@ -1,7 +1,7 @@
 """Lets the hubs of several nodes find and trust each other, through the store of the ranks' own process group.
 
-Rank 0 writes the address and public key of its hub there. The first rank of every other node writes its hub's key, and
-reads the card of rank 0's hub once that hub admits its own. Whoever can write to this store can ruin the training
+Rank 0 writes its hub's card there: the address and the public key. The first rank of every other node writes its hub's
+card, and reads that of rank 0's hub once that hub admits its own. Whoever can write to this store can ruin the training
 anyway. The store is private to torch. If it is not available, each machine shows its own ranks, and says so.
 
 torchrun tells its ranks which node is theirs. Without torchrun, ranks that connect to the same hub are a node. The
@@ -156,7 +156,7 @@ class Exchange(threading.Thread):
                 self.version += 1
             store.add(COME, 1)
             return alone
-        self._all_came = store.add(COME, 0) >= self._identity.world_size  # before the nodes, which are complete then
+        self._all_came = store.add(COME, 0) >= self._identity.world_size  # read first: then the nodes are complete
         nodes = 1 + store.add(COUNT, 0)
         if nodes > self._nodes:
             self._nodes = nodes

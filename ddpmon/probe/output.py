@@ -1,5 +1,4 @@
-"""Gives a rank that the script's own launcher started separate logs for its output, and empties spools that nobody
-reads.
+"""Gives ranks that the script's own launcher started separate logs, and empties spools that nobody reads.
 
 torchrun itself separates the output of its ranks. Under `ddpmon exec`, all processes of a command print into one spool,
 that of launcher.log. A process that turns out to be a rank replaces this spool, and only this one, by two of its own. A
@@ -22,7 +21,7 @@ from ddpmon.messages.folder import EXEC
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 _NEARLY_FULL = 0.9
-"""Share of a pipe that is full. A running drain leaves less than this in every pipe from one call to the next."""
+"""Share of a pipe from which on it counts as full. A running drain leaves less than this in every pipe."""
 _GRACE_S = 3.0
 """Longest time in seconds until a drain that was killed is replaced."""
 _full_since: dict[int, float] = {}
@@ -37,7 +36,7 @@ def keep_apart(rank: int, restart: int) -> None:
         shared = f"/{spool.name('launcher.log')}"
         for descriptor, name in _STREAMS:
             if shared in _link(descriptor):
-                with contextlib.suppress(Exception):  # The script may have replaced it.
+                with contextlib.suppress(Exception):  # The script may have replaced the stream.
                     getattr(sys, name).flush()
                 spool.replace(descriptor, f"ranks/{EXEC}/attempt_{restart}/{rank}/{name}.log")
     except (OSError, KeyError, ImportError):

@@ -22,7 +22,7 @@ class Wrapper(NamedTuple):
     begins: str = "forward"
     """Name of the method that begins forward. Callers look it up on the class at each call."""
     ends: tuple[str, ...] = ()
-    """Names of methods, the first existing one of which is called last in forward. Empty if `begins` is all of it."""
+    """Names of the method that forward calls last; the first that exists counts. Empty if `begins` is all of it."""
 
 
 WRAPPERS = (
@@ -42,7 +42,7 @@ AVERAGERS = (
     ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "__init__"),
     ("accelerate.local_sgd", "LocalSGD", "__enter__"),
 )
-"""(module, class that sometimes averages the weights of ranks, method that begins it)."""
+"""Entries are (module, class that sometimes averages the weights of ranks, method that begins this)."""
 HOOK_STATE = "PostLocalSGDState"
 """Class of the state of a communication hook that reduces gradients only among some of the ranks."""
 

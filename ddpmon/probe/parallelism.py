@@ -63,7 +63,7 @@ class Parallelism:
         """True if parameters of a DDP model were sharded."""
 
     def unsettle(self) -> None:
-        """Expect new evidence, because something was set up."""
+        """Make `settle` decide again, because something was set up."""
         self.unsettled = self.unsure = True
 
     def wrapped(self, model: Any) -> None:

@@ -1,5 +1,4 @@
-"""Divides the training thread's time into exclusive phases, synchronisations inside them, and parts named by the
-script.
+"""Divides the training thread's time into exclusive phases, synchronisations in them, and parts that scripts name.
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leaves a mark on the device's timeline.
 """

@@ -1,5 +1,4 @@
-"""Records that the training thread leaves for the background thread: parts of steps, synchronisations, pauses and
-marks.
+"""Records from the training thread for the background thread: parts of steps, synchronisations, pauses and marks.
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks are times on the device's own timeline.
 
@@ -94,9 +93,7 @@ class RawStep(msgspec.Struct, gc=False):
     losses: list[object] = []
     """Loss of each backward: a float, or a reading that is on its way from the device."""
     fed: dict[int, list[int]] = {}
-    """Samples and tokens that each model got, by its number: totals, number of calls, and those of the largest
-    batch.
-    """
+    """By model number: samples, tokens and calls so far, then samples and tokens of the largest batch."""
     samples: int = 0
     """Samples in the batches that were fetched and trained on."""
     tokens: int = 0

@@ -142,7 +142,7 @@ class Replica:
         return self.gradient_bytes, times, self.expected_at, event, held_out
 
     def reduced_by(self, reducer: Any) -> None:
-        """Use a reducer that has not reduced this model's gradients yet."""
+        """Set the model's reducer, which has not reduced any gradients yet."""
         self.stats = reducer.get_backward_stats
         self._times = []
 

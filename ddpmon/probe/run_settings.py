@@ -13,7 +13,7 @@ from ddpmon.messages.folder import TAILS, pack_tail
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Address of a run's hub, and what its ranks may do to find other hubs."""
+    """Settings of a run: its hub's address, its folder, and how its ranks may find other hubs."""
 
     run_id: str
     socket: str

@@ -1,7 +1,7 @@
 """Finds in a script's source the loops and branches around a line.
 
-They distinguish two ranks that wait for each other in different lines: one has left a loop that the other is still in,
-or took a branch that the other did not take.
+They show why two ranks wait for each other in different lines: one has left a loop that the other is still in, or took
+a branch that the other did not take.
 """
 
 from __future__ import annotations

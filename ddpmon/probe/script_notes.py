@@ -83,7 +83,14 @@ class ScriptNotes:
             self._fetch_began = self._journal.now
 
     def fetch_ends(self, iterator: int, samples: int, tokens: int) -> None:
-        """Handle the arrival of a batch. iterator: the loader's, by id. samples, tokens: numbers in the batch."""
+        """Handle the arrival of a batch.
+
+        Args:
+            iterator: Id of the loader's iterator.
+            samples: Number of samples in the batch.
+            tokens: Number of tokens in the batch.
+
+        """
         self.beats += 1
         self._workers_are_up()
         self.clock.fetched(iterator, self._fetch_began, samples, tokens)
@@ -120,7 +127,13 @@ class ScriptNotes:
             self.scalars.extend((step, name, value) for name, value in values)
 
     def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
-        """Begin a step that the script marks. samples, total: as the script passed them, or None."""
+        """Begin a step that the script marks.
+
+        Args:
+            samples: Samples in the step, if the script reports them.
+            total: Steps of the whole training, if the script reports them.
+
+        """
         self._marked, self._marked_step = True, self.clock.step + 1
         self.clock.marked_samples = samples
         self._step_may_begin()

@@ -393,7 +393,7 @@ def one_line(error: BaseException) -> str:
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
     notes = [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines() if line.strip()]
     lines = lines[: len(lines) - len(notes)]
-    first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # a SyntaxError: its location
+    first = next(place for place, line in enumerate(lines) if not line.startswith(" "))  # skip a SyntaxError's location
     if "Original Traceback (most recent call last):" in lines:
         first = len(lines) - 1
     return utf8(redact_text(in_one_line(lines[first:])))

@@ -89,8 +89,7 @@ class StackReporter:
 
     def _frame(self) -> FrameType | None:
         """Return the innermost frame of the training thread, or of the main thread once that has ended."""
-        # Do not keep the dict in a variable. It contains this very frame, so it would keep alive all frames and their
-        # objects.
+        # Do not keep the dict in a variable. It contains this very frame, so it would keep all frames alive.
         frame = sys._current_frames().get(self._listener.thread or 0)
         return frame or sys._current_frames().get(threading.main_thread().ident or 0)
 

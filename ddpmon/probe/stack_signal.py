@@ -143,7 +143,7 @@ def _take_away(path: str) -> None:
 
 
 def forked() -> None:
-    """Adapt to being a forked child: the offer belongs to the parent.
+    """Give up the offer in a forked child, because it belongs to the parent.
 
     The child still answers, into the parent's file, because the hub asks a DataLoader worker that its parent waits for.
     """

@@ -129,8 +129,9 @@ class StepRecords:
     def _fed(self, whole: RawStep, backwards: int) -> tuple[int, int]:
         """Return samples and tokens of a step: those its model got, or the model that got least of several.
 
-        Fetched batches count only where a model is called more often than it is trained (a critic sees real and
-        generated images, a siamese network two of each), because loaders fetch ahead, and some ranks fetch for others.
+        Fetched batches count only if no inputs were counted, or a model is called more often than it is trained (a
+        critic sees real and generated images, a siamese network two of each): loaders fetch ahead, and some ranks fetch
+        for others.
         In a step whose batch was fetched earlier, each sample was used as often as before. If several models are
         updated and nothing is fetched, each update has its own inputs, and the largest batch counts.
         """
@@ -154,7 +155,7 @@ class StepRecords:
 
 
 def _joined(raw: RawStep) -> RawStep:
-    """Return a step of several parts as one part, which lacks only the end of each."""
+    """Return a step of several parts as one part. Only the times at which the parts ended are lost."""
     every = parts(raw)
     fed: dict[int, list[int]] = {}
     named: dict[str, int] = {}

@@ -72,7 +72,15 @@ class StepClock(PauseClock):
     # --- data --------------------------------------------------------------------------------------------------
 
     def fetched(self, iterator: int, began: int, samples: int = 0, tokens: int = 0) -> None:
-        """Handle the end of the fetch that began at `began`. samples, tokens: numbers in its batch."""
+        """Handle the end of a fetch.
+
+        Args:
+            iterator: Id of the loader's iterator.
+            began: Time at which the fetch began.
+            samples: Number of samples in the batch.
+            tokens: Number of tokens in the batch.
+
+        """
         mark = self.part.marks[-1] if self.part.marks else None
         ended = self.leave()
         unused = self.unused_data.pop(iterator, None) or []

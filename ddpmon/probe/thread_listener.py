@@ -123,8 +123,7 @@ class ThreadListener:
         self.journal.account = self.account
         self.journal.every_step = EVERY_STEP
         self.clock = self.account.clock
-        # Last, because in a forked process the garbage collector may run, and leave a note, between any two of these
-        # lines.
+        # Last: in a forked process the garbage collector may run, and leave a note, between any two of these lines.
         HotPathState.__init__(self.hot, self.journal.note, Loss(self.readings), self.journal.note)
 
     def defer(self) -> None:
