@@ -72,7 +72,7 @@ class Account(ScriptNotes):
         self._in_training_mode: set[int] = set()
         """Numbers of the models that had a forward with gradients in training mode."""
         self.held_out = 0
-        """Number of reductions in evaluation mode of models that had been in training mode before."""
+        """Number of reductions in a row in evaluation mode, of models that had been in training mode before."""
         self.skips: deque[bool] = deque(maxlen=SCALED_UPDATES)
         """Latest updates through a GradScaler, True for each update that it skipped."""
         self._scaler_steps = False

@@ -2,7 +2,7 @@
 
 Compiled code that keeps the GIL also blocks the background thread. A signal handler in C still runs: faulthandler's
 writes the Python stack of the signalled thread into a file in the run's folder. The hub signals a rank only while that
-file exists, which means that the signal is ours.
+file exists. The file is the rank's offer to answer: the signal is ours, and not the script's.
 """
 
 from __future__ import annotations
