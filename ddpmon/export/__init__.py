@@ -1,1 +1,1 @@
-"""Exports runs to other eyes and tools: the report, two runs compared, and files for other programs."""
+"""Exports runs for people and other tools: the report, the comparison of two runs, and files for other programs."""

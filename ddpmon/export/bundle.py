@@ -1,6 +1,6 @@
-"""`ddpmon bundle`: a run as one file to attach to an issue, with what looks like a secret hidden.
+"""`ddpmon bundle`: packs a run into one file to attach to an issue, with everything hidden that looks like a secret.
 
-In the file is a folder as ddpmon keeps runs, so that whoever gets it can replay it.
+The file contains a folder like those in which ddpmon stores runs, so that the recipient can replay the run.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from ddpmon.runs.hidden import with_secrets
 from ddpmon.runs.rotated import tail
 
 LOG_BYTES = 64 * 1024
-"""The end of each log that is bundled."""
+"""Bytes at the end of each log that are bundled."""
 MAX_LINE = 2_000
-"""Characters of a line of a log."""
+"""Most characters of a log's line."""
 MAX_LOGS = 100
-"""Logs that are bundled: those written last."""
+"""Most logs that are bundled: those written last."""
 
 
 class Part(NamedTuple):
-    """A line about what is in a bundle, or why it is not."""
+    """One entry of a bundle's list of contents, which may be missing."""
 
     name: str
     size_bytes: int | None
-    """None: it is missing."""
+    """None: the part is missing."""
     text: str
 
 
 def write_bundle(run: Run, path: Path) -> list[Part]:
-    """Write the file; return what is in it. OSError if it cannot be written."""
+    """Write the file; return a list of its contents. Raise OSError if it cannot be written."""
     with (
         open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
         tempfile.TemporaryDirectory(prefix="ddpmon-bundle-") as scratch,
@@ -109,7 +109,7 @@ def _latest_logs(run: Run) -> list[Path]:
 
 
 def _end(log: Path, redactor: Redactor) -> str:
-    """Return the last lines of a log. The first of them is left out where it may be the end of a longer one."""
+    """Return the last lines of a log. The first is left out if it may be the end of a longer line."""
     text = redactor.hide_known(tail(log, LOG_BYTES))
     if log.stat().st_size > LOG_BYTES:
         text = text.partition("\n")[2]

@@ -1,4 +1,4 @@
-"""`ddpmon metrics`: an HTTP endpoint at which Prometheus reads how the runs of this user on this machine stand."""
+"""`ddpmon metrics`: an HTTP endpoint at which Prometheus reads the state of this user's runs on this machine."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 
 ANSWER_S = 2.0
-"""Longest time for a hub's answer: Prometheus waits for 10 s by default."""
+"""Longest time, in seconds, for a hub's answer: Prometheus waits for 10 s by default."""
 AT_ONCE = 32
-"""Hubs that are asked at the same time: as many that do not answer cost one wait, not one each."""
+"""Hubs that are asked at the same time, so that many silent ones cost one wait together."""
 ENDED_S = 900.0
-"""Time for which a run that has ended stays in the answer, so that an alert on its failure can fire."""
+"""Seconds for which an ended run stays in the response, so that an alert on its failure can fire."""
 AGAIN_S = 1.0
-"""Requests within this time get the same answer."""
+"""Seconds within which requests get the same response."""
 
 
 class Runs:
-    """All runs, as prometheus_client collects them: those that run, and those that ended a while ago."""
+    """Collects the metrics of all runs for prometheus_client: of those that run, and those that ended a short while
+    ago.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +42,7 @@ class Runs:
         self._ended: dict[str, Snapshot] = {}
 
     def collect(self) -> list[Metric]:
-        """The metrics of all runs now."""
+        """Return the current metrics of all runs."""
         with self._lock:
             if time.monotonic() - self._asked_at >= AGAIN_S:
                 self._metrics = self._gathered()
@@ -48,7 +50,7 @@ class Runs:
             return self._metrics
 
     def restricted_registry(self, names: Collection[str]) -> _Named:
-        """Return those that the request names alone: `/metrics?name[]=ddpmon_loss`."""
+        """Return only the metrics that the request names: `/metrics?name[]=ddpmon_loss`."""
         return _Named(self, names)
 
     def _gathered(self) -> list[Metric]:
@@ -72,7 +74,7 @@ class Runs:
         return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _over(self, over: dict[str, Run]) -> list[Snapshot]:
-        """Return those that ended a while ago, by id, each read once."""
+        """Return the snapshots of recently ended runs, each read once."""
         self._ended = {run_id: shot for run_id, shot in self._ended.items() if run_id in over}
         for run_id, run in over.items():
             if run_id not in self._ended:
@@ -82,7 +84,7 @@ class Runs:
 
 
 class _Named:
-    """Some of the metrics, by the names of their families or samples."""
+    """Collects some of the metrics, by the names of their families or samples."""
 
     def __init__(self, every: Runs, names: Collection[str]) -> None:
         self._every, self._names = every, names
@@ -96,7 +98,7 @@ class _Named:
 
 
 def _snapshot(run: Run) -> Snapshot | None:
-    """None where its hub does not answer, or with what is no snapshot."""
+    """Return the run's snapshot; None if its hub does not answer, or answers with something else."""
     with contextlib.suppress(DdpmonError):
         return snapshot_now(run, ANSWER_S)
     return None
@@ -107,7 +109,9 @@ def _ended_lately(run: Run) -> bool:
 
 
 def serve(host: str, port: int) -> int:
-    """Answer at this address from now on, in the background; returns the port. UsageError if it cannot be had."""
+    """Serve the metrics at this address in the background; return the port. Raise UsageError if the address is not
+    free.
+    """
     try:
         server, _ = start_http_server(port, host, Runs())
     except (OSError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""A run as lines of text, for where no dashboard can be: a batch job, a pipe, a log of a CI."""
+"""Writes a run as lines of text, for places without a dashboard: a batch job, a pipe, the log of a CI job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ddpmon.plain import plain
 
 STALE_S = 3.0
 FAILURE_S = 10.0
-"""Delay before a failure is printed while the run ends: its logs often give another cause than the one seen first."""
+"""Seconds before a failure is printed while the run ends: its logs often show another cause than the one seen first."""
 _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 
 def state_line(snapshot: Snapshot) -> str:
-    """One line: state, progress and speed; what was not measured is left out."""
+    """Return a line with state, progress and speed; what was not measured is left out."""
     parts = [f"{_clock(snapshot.at)}  {plain(snapshot.state):<7}"]
     if snapshot.step:
         total = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
@@ -42,12 +42,12 @@ def state_line(snapshot: Snapshot) -> str:
 
 
 def event_line(event: Event) -> str:
-    """One line for something that happened."""
+    """Return a line for an event."""
     return f"{_clock(event.at)}  {_MARKS.get(event.severity, '·')} {plain(event.text)}"
 
 
 class Lines:
-    """Decides which lines a new snapshot is worth: the state now and then, verdicts and events once."""
+    """Selects the lines to print for a new snapshot: the state every few seconds, verdicts and events once."""
 
     def __init__(self, every_s: float) -> None:
         self.every_s = every_s
@@ -57,19 +57,23 @@ class Lines:
         self._topic: list[str] = []
         self._events: set[tuple[float, str]] = set()
         self._told_at = 0.0
-        """Moment of the last line, Unix seconds."""
+        """Time of the last line's event, as Unix time."""
         self._state_line = ""
         self._failing_since: float | None = None
-        """Moment at which a rank was first seen to have failed in a run that had not ended, by the clock of `of`."""
+        """When a failed rank was first seen in a run that had not ended, by the clock of `of`."""
         self._withheld: set[str] = set()
-        """Sentences about that which were not printed."""
+        """Sentences about that failure that were not printed."""
         self._measured = ""
 
     def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
-        """Lines to print now; `at` is seconds of a clock that does not go back.
+        """Return the lines to print now.
 
-        silent_s: how long nobody has answered; the last state is then not printed as the present one. refused: why an
-        answer is not shown.
+        Args:
+            snapshot: The newest snapshot, if there is one.
+            at: Now, in seconds of a clock that does not go back.
+            silent_s: Seconds since the last answer; if too long, the last state is not printed as the present one.
+            refused: Why an answer is not shown.
+
         """
         if refused or (snapshot is not None and silent_s > STALE_S):
             if at < self._next_at:
@@ -93,20 +97,23 @@ class Lines:
         if due:
             self._next_at = at + self.every_s
             self._state = snapshot.state
-            if (line := state_line(snapshot)) != self._state_line:  # a busy hub sends nothing new for a while
+            if (line := state_line(snapshot)) != self._state_line:  # A busy hub sends nothing new for a while.
                 self._state_line = line
                 lines.append(line)
-        # Figures waver without the verdict being another; that it became clearly worse is an event.
+        # Figures vary while the verdict stays the same; a verdict that becomes clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
         if snapshot.verdict and (changed or not self._verdict) and not self._is_withheld(snapshot.verdict):
             self._verdict, self._topic = snapshot.verdict, topic
-            if not any(event.text == snapshot.verdict for event in snapshot.events):  # else it was printed as an event
+            # Otherwise the verdict was printed as an event.
+            if not any(event.text == snapshot.verdict for event in snapshot.events):
                 lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
         return lines
 
     def _withhold(self, snapshot: Snapshot, at: float) -> None:
-        """Note the sentences about a failure that are not to be printed now: the end of the run corrects them."""
+        """Record the sentences about a failure that must not be printed yet, because the end of the run may correct
+        them.
+        """
         if snapshot.state in END_STATES:
             self._withheld.discard(snapshot.verdict)
             return
@@ -120,7 +127,7 @@ class Lines:
         return sentence in self._withheld
 
     def _line_at(self, happened_at: float, shown_at: float) -> float:
-        """Return the moment that a line names: of one that is told late, when it is told, so that no time goes back."""
+        """Return the time that a line shows: for a late event the time of printing, so that times never go back."""
         return happened_at if happened_at >= self._told_at else min(self._told_at, shown_at)
 
 

@@ -1,4 +1,4 @@
-"""The last words of a failed run: the end of what the rank that failed first wrote."""
+"""Finds the last words of a failed run: the end of the output of the rank that failed first."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ _LINES = 12
 
 @dataclass(frozen=True)
 class LastWords:
-    """The end of what one process of a failed run wrote."""
+    """The end of the output of one process of a failed run."""
 
     writer: str
-    """"rank 2", or whatever started the ranks."""
+    """"rank 2", or the launcher of the ranks."""
     log: Path
     lines: list[str]
 
 
 def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
-    """Return what the rank that failed first wrote last; without such a rank, what the command itself wrote.
+    """Return the last output of the rank that failed first; without such a rank, that of the command itself.
 
-    rank: the one that failed first, as far as the recording says; else the one that torchrun names.
+    Args:
+        run: The run.
+        rank: The rank that failed first according to the recording; None: the one that torchrun names.
+
     """
     logs = runs.run_dir(run.id) / "logs"
     launcher = logs / "launcher.log"
@@ -44,7 +47,7 @@ def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
 
 
 def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
-    """The rank's stderr in its last attempt: ranks/<rendezvous>/attempt_<n>/<local rank>/stderr.log."""
+    """Return the rank's stderr in its last attempt: ranks/<rendezvous>/attempt_<n>/<local rank>/stderr.log."""
     stderr_logs = list(ranks.glob(f"*/attempt_*/{local_rank}/stderr.log"))
     return max(stderr_logs, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 

@@ -1,4 +1,4 @@
-"""Markdown for a pull request or a chat: the report, and the pieces that any table of ours is made of."""
+"""Writes Markdown for a pull request or a chat: the report, and the parts of any table."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ddpmon.plain import plain
 
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]<>|~$&])")
 _NOBODY = "\u2060"
-"""A word joiner: what an exception said must not mention people ("@name") where Markdown does."""
+"""A word joiner: an exception's text must not mention people ("@name") on a page that shows Markdown."""
 
 
 def escaped(text: str) -> str:
-    """Text from anywhere as one line that Markdown shows as it is, in a table's cell too."""
+    """Return a text as one line that Markdown shows unchanged, in a table's cell too."""
     return _MEANS_SOMETHING.sub(r"\\\1", plain(" ".join(text.split()))).replace("@", "@" + _NOBODY)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
-    """The lines of a table; every cell is escaped here. words: indices of the columns that hold no numbers."""
+    """Return the lines of a table with every cell escaped. `words` are the indices of columns without numbers."""
     aligned = [":---" if column in words else "---:" for column in range(len(head))]
     return [_row(head), f"| {' | '.join(aligned)} |", *map(_row, rows)]
 
@@ -31,7 +31,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def report(built: dict[str, Any]) -> str:
-    """The report of `ddpmon report --format md`: verdict, why, next, then the ranks and the findings."""
+    """Return the report of `ddpmon report --format md`: verdict, why, next, then the ranks and the findings."""
     lines = [f"### {escaped(reports.title(built['run']))}"]
     for word, sentence in reports.sentences(built):
         lines += ["", f"**{word}:** {escaped(sentence)}"]

@@ -1,5 +1,6 @@
-"""Exports the state of runs for Prometheus: `ddpmon export --format openmetrics` (a textfile), `ddpmon metrics` (an
-endpoint).
+"""Exports the state of runs for Prometheus.
+
+`ddpmon export --format openmetrics` writes it to a textfile, `ddpmon metrics` serves it at an endpoint.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 Labels: TypeAlias = Mapping[str, object]
 Sample: TypeAlias = tuple[Labels, float | None]
 Family: TypeAlias = tuple[str, str, str, str, list[Sample]]
-"""Name, type, unit, help, samples."""
+"""A metric family: name, type, unit, help, samples."""
 
 
 class SnapshotMetrics:
-    """Snapshots as prometheus_client collects them."""
+    """Collects the metrics of snapshots for prometheus_client."""
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
         self._snapshots = list(snapshots)
 
     def collect(self) -> list[Metric]:
-        """A family for each quantity, its samples labelled with the run; what was not measured is left out."""
+        """Return a family for each quantity, with samples labelled by run; what was not measured is left out."""
         metrics: dict[str, Metric] = {}
         for shot in self._snapshots:
             run = {"run": plain(shot.run.name), "run_id": shot.run.id}
@@ -49,13 +50,13 @@ class SnapshotMetrics:
 
 
 def text(snapshot: Snapshot) -> str:
-    """The snapshot in OpenMetrics 1.0 text."""
+    """Return the snapshot in OpenMetrics 1.0 text."""
     exposition: bytes = generate_latest(SnapshotMetrics([snapshot]))  # type: ignore[no-untyped-call]
     return exposition.decode()
 
 
 def _families(shot: Snapshot) -> Iterator[Family]:
-    """Times are in seconds, as OpenMetrics wants them."""
+    """Yield the metric families of a snapshot. Times are in seconds, as OpenMetrics requires."""
     states: list[Sample] = [({"state": name}, float(name == shot.state)) for name in STATES]
     yield "ddpmon_run_state", "gauge", "", "1 for the current state of the run.", states
     yield "ddpmon_world_size", "gauge", "", "Ranks of the run.", [({}, float(shot.run.world_size))]
@@ -104,11 +105,11 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Family]:
 
 
 def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
-    """Return a sample of each rank; of quantities of hosts, one of each host."""
+    """Return one sample for each rank; for a quantity of hosts, one for each host."""
     label: dict[str, object] = dict([row.metric_label] if row.metric_label else [])
     values = [(rank, value * row.unit.scale) for rank in ranks if (value := row.get(rank)) is not None]
     if row.where == HOST:
-        hosts = {rank.host: value for rank, value in reversed(values)}  # each of its ranks measures it
+        hosts = {rank.host: value for rank, value in reversed(values)}  # Each rank of a host measures the same value.
         return [({"host": host, **label}, hosts[host]) for host in sorted(hosts)]
     return [({"rank": rank.rank, **label}, value) for rank, value in values]
 
@@ -118,11 +119,11 @@ def _seconds(ms: float | None) -> float | None:
 
 
 TIMEOUT_S = 5.0
-"""Time limit of a push with its retries: the next one repeats its values."""
+"""Longest time, in seconds, of a push with its retries. A later push repeats its values."""
 
 
 def exporter(url: str) -> OTLPMetricExporter:
-    """Return what pushes there. UsageError: it is no URL, or the extra is not installed."""
+    """Return the exporter that pushes to a URL. Raise UsageError if it is not a URL, or the extra is not installed."""
     if not url.startswith(("http://", "https://")) or len(url) <= len("https://"):
         raise UsageError(f"--otlp {url}: give a URL, such as http://127.0.0.1:4318/v1/metrics")
     try:
@@ -133,15 +134,16 @@ def exporter(url: str) -> OTLPMetricExporter:
 
 
 def push(to: OTLPMetricExporter, metrics: Iterable[Metric]) -> bool:
-    """Send the metrics as they are now; whether they were taken."""
+    """Send the current metrics; return whether the collector accepted them."""
     from opentelemetry.sdk.metrics.export import MetricExportResult
 
     return to.export(converted(metrics, time.time_ns())) is MetricExportResult.SUCCESS
 
 
 def converted(metrics: Iterable[Metric], now_ns: int) -> MetricsData:
-    """Convert metrics to OpenTelemetry's form: names, labels and values are those of OpenMetrics, counters are
-    cumulative sums.
+    """Convert metrics to OpenTelemetry's form.
+
+    Names, labels and values are those of OpenMetrics; counters become cumulative sums.
     """
     from opentelemetry.sdk.metrics import export
     from opentelemetry.sdk.resources import Resource

@@ -1,4 +1,4 @@
-"""Shows a profile of ranks for programs."""
+"""Converts a profile of ranks to plain values for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddpmon.messages import OperatorRow, ProfileView
 
 
 def facts(view: ProfileView) -> dict[str, Any]:
-    """Return the profile as `ddpmon profile --json` has it."""
+    """Return the profile as `ddpmon profile --json` prints it."""
     made = [one.rank for one in view.ranks if one.answered]
     return {
         "ranks": [

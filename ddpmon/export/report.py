@@ -1,4 +1,4 @@
-"""`ddpmon report`: what happened in a run and what to do about it, as data and as text for a terminal."""
+"""`ddpmon report`: describes what happened in a run and what to do about it, as data and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ddpmon.source import snapshot_now
 from ddpmon.store.store import Store
 
 MOST_RANKS = 32
-"""More are folded into the worst and the median."""
+"""Most ranks in the table; of more, only the worst and the median are shown."""
 WORST_RANKS = 16
 COLUMNS = ("rank", "own ms", "excess", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
 
 
 def build(run: Run) -> dict[str, Any]:
-    """The report of a run that ended or still runs, schema 1. RecordingError if there is nothing to tell.
+    """Return the report of an ended or running run, schema 1. Raise RecordingError if nothing is recorded.
 
-    Of a run that still runs it is what its hub says now, where the hub answers.
+    For a running run, it is made from the hub's current snapshot, if the hub answers.
     """
     return with_source(run)[0]
 
 
 def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
-    """The same, with the snapshot and the store that it was made from."""
+    """Return the report, with the snapshot and the store that it was made from."""
     live = _hub_snapshot(run)
-    if live is not None and live.state in END_STATES:  # it ended meanwhile, and its recording is whole
+    if live is not None and live.state in END_STATES:  # The run has ended meanwhile, so its recording is complete.
         run, live = runs.load(run.id), None
     built, shot, store = reported(run, live)
     settings = config.current()
@@ -47,17 +47,17 @@ def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
 
 
 def _hub_snapshot(run: Run) -> Snapshot | None:
-    """Return what the hub of a run that runs shows now; None where none of ours answers."""
+    """Return the current snapshot of a running run's hub; None if no hub answers."""
     if run.state() != "running":
         return None
     try:
         return snapshot_now(run)
-    except DdpmonError:  # the report says how old the recording is
+    except DdpmonError:  # The report says how old the recording is.
         return None
 
 
 def text(report: dict[str, Any], width: int = 80) -> str:
-    """The report for people: verdict, why, next, then the numbers. No line is longer than `width` columns."""
+    """Return the report as text: verdict, why, next, then the numbers. No line is longer than `width` columns."""
     lines = wrapped(title(report["run"]), width)
     for word, sentence in sentences(report):
         lines += wrapped(sentence, width, f"{word:<9}", " " * 9)
@@ -72,7 +72,7 @@ def text(report: dict[str, Any], width: int = 80) -> str:
 
 
 def title(run: dict[str, Any]) -> str:
-    """Return which run it is, and how it stands."""
+    """Return the run's name, id, state and size as a heading."""
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
     ranks = counted(run["world_size"], "rank")
     restarts = f", {counted(run['restarts'], 'restart')}" if run.get("restarts") else ""
@@ -81,9 +81,10 @@ def title(run: dict[str, Any]) -> str:
 
 
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what people read first: ("Verdict", …), then what is behind it ("Why"), then what to do ("Next").
+    """Return the labelled sentences that come first: ("Verdict", …), then its reasons ("Why"), then what to do
+    ("Next").
 
-    Before all of it, where no hub could be asked, how old it is ("Stale"). Of a run that failed, only the failure's own
+    If no hub could be asked, the age of the data precedes them ("Stale"). In a failed run, only the failure's own
     advice is what to do next, and other findings come last ("Also").
     """
     findings = report["findings"]
@@ -112,7 +113,7 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:
-    """Return how each earlier attempt ended; of very many the first of them are left out."""
+    """Return how each earlier attempt ended; if there are too many, the first ones are left out."""
     hidden = len(attempts) - MOST_FINDINGS
     lines = (
         [f"{counted(hidden, 'earlier attempt')} ended before these; ddpmon report --format json lists all attempts"]
@@ -140,7 +141,7 @@ def _first(sentences: list[str], one: str, many: str | None = None) -> list[str]
 
 
 def facts(report: dict[str, Any]) -> list[str]:
-    """The numbers of the whole world, one line each."""
+    """Return the numbers of the whole world, one line each."""
     steps = report["steps"]
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
@@ -173,13 +174,13 @@ def _cost(report: dict[str, Any]) -> list[str]:
 
 
 def hours(report: dict[str, Any], amount: float) -> str:
-    """Write GPU hours or rank hours of a report, with their price if it has one."""
+    """Return GPU hours or rank hours of a report as text, with their price if it has one."""
     cost = report["cost"]
     return written(amount, cost["unit"], cost.get("price_per_hour"), cost.get("currency") or "")
 
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
-    """Return where the run's time went, where that is not training alone; and over how many batches a step adds up."""
+    """Return where the run's time went, if not into training alone, and how many batches a step accumulates."""
     notes = [f"each step accumulates the gradients of {accumulation} batches"] if accumulation > 1 else []
     if not time or not time["pauses"]:
         return notes
@@ -191,21 +192,21 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
 
 
 def _losses(models: Sequence[str]) -> list[str]:
-    """Return what the loss is the sum of, where a step updates several models."""
+    """Return the models whose losses are summed, if a step updates several models."""
     return (
         [f"the loss is the sum of the losses of {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
     )
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
-    """Describe the total as in "of 5,000 (epoch 2 of 3)", with the parts that are known."""
+    """Return the total as in "of 5,000 (epoch 2 of 3)", with the parts that are known."""
     total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
     of_epochs = f" of {epochs:,}" if epochs else ""
     return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")
 
 
 def _blocked(report: dict[str, Any]) -> list[str]:
-    """Return what ranks are blocked in, and the parallel efficiency; nothing where waits are not measured."""
+    """Return what ranks are blocked in, and the parallel efficiency; nothing if waits are not measured."""
     reduce, collectives = report["all_reduce"], report.get("collectives")
     if "wait" in report["run"].get("unmeasured", ()):
         return []
@@ -222,7 +223,7 @@ def _blocked(report: dict[str, Any]) -> list[str]:
 
 
 def _clocks(clocks: list[dict[str, Any]] | None) -> list[str]:
-    """Return how well the hosts' clocks are known beside each other's: waits and transfers are as exact as that."""
+    """Return how exactly the offsets of the hosts' clocks are known, which limits how exact waits and transfers are."""
     if not clocks:
         return []
     within = max(clock["within_ms"] for clock in clocks)
@@ -239,14 +240,14 @@ def _efficiency(tree: dict[str, Any]) -> str:
 
 
 def _since_start(tree: dict[str, Any] | None) -> list[str]:
-    """The same of all steps, where the other means are of fewer."""
+    """Return the efficiency of all steps, if the other means are of fewer steps."""
     return [f"all steps, {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
 
 
 def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, Any] | None]]:
-    """The cells of the rank table, most own time first, each with how its rank ended if that was badly.
+    """Return the cells of the rank table, most own time first, each with how its rank ended if that was bad.
 
-    Ranks that ended badly come first. Of very many ranks there are the worst and, as rank "med", the median.
+    Ranks that ended badly come first. Of very many ranks, only the worst and, as rank "med", the median are returned.
     """
     ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
     shown = ordered if len(ordered) <= MOST_RANKS else ordered[:WORST_RANKS]
@@ -257,7 +258,7 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
 
 
 def earlier(report: dict[str, Any]) -> list[str]:
-    """Ranks whose means are of earlier steps than the others', by those steps."""
+    """Return lines on the ranks whose means are of earlier steps than the others', grouped by those steps."""
     window = report["steps"]["window"]
     groups: dict[tuple[int, int], list[int]] = {}
     for rank in report["ranks"]:
@@ -278,7 +279,7 @@ def _means_over(window: Sequence[int]) -> str:
 
 
 def folded(ranks: list[dict[str, Any]]) -> str:
-    """Return what the rank table leaves out; "" if that is nothing."""
+    """Return what the rank table leaves out; "" if nothing."""
     if len(ranks) <= MOST_RANKS:
         return ""
     return f"and {len(ranks) - WORST_RANKS:,} more ranks; med is the median of all {len(ranks):,} ranks"
@@ -330,7 +331,7 @@ def _ended_badly(rank: dict[str, Any]) -> bool:
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:
-    """Columns from the left, as many as fit."""
+    """Return a line with as many columns from the left as fit."""
     line = ""
     for cell, room in zip(row, _WIDTHS, strict=True):
         grown = line + cell.rjust(room)
@@ -341,7 +342,7 @@ def _cells(row: tuple[str, ...], width: int) -> str:
 
 
 def _ms(value: float | None) -> str:
-    """Milliseconds in at most five characters: 1.42, 53.0, 12345, 2e+06."""
+    """Format milliseconds in at most five characters: 1.42, 53.0, 12345, 2e+06."""
     if value is None:
         return NO_VALUE
     size = abs(value)
@@ -351,7 +352,7 @@ def _ms(value: float | None) -> str:
 
 
 def _loss(value: float | None) -> str:
-    """A loss in at most seven characters."""
+    """Format a loss in at most seven characters."""
     if value is None:
         return NO_VALUE
     return next(

@@ -1,4 +1,4 @@
-"""A row a rank and step, as files for other programs have it: CSV for spreadsheets, Parquet for data frames."""
+"""Writes one row for each rank and step: CSV for spreadsheets, Parquet for data frames."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COLUMNS = (
     *(f"{phase}_ms" for phase in PHASES),
     *("critical", "loss", "samples", "tokens", "learning_rate", "gc_ms", "named_ms"),
 )
-"""Phases add up to length_ms. critical is 1 for the rank that was waited for, else 0. named_ms holds what the script
-named with `ddpmon.phase`, which is part of the phases, by name."""
+"""Columns of a row. Phases add up to length_ms. critical is 1 for the rank that was waited for, else 0. named_ms holds,
+by name, the parts of the phases that the script named with `ddpmon.phase`."""
 INTEGERS = frozenset({"attempt", "step", "rank", "critical", "samples", "tokens"})
 NAMED = "named_ms"
-"""Column of named phases. Other columns: milliseconds, seconds and the script's own units."""
+"""Column of named phases. Other named columns hold milliseconds, seconds and the script's own units."""
 
 
 def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
-    """Values in the order of COLUMNS, by attempt, step and rank. None: not known."""
+    """Yield values in the order of COLUMNS, by attempt, step and rank. Unknown values are None."""
     for piece in pieces:
         world = piece.world
         for i, records in enumerate(piece.records):
@@ -54,7 +54,7 @@ _DIGITS = {"end_unix_s": ".6f"} | {name: ".3f" for name in COLUMNS if name.endsw
 
 
 def write_csv(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
-    """Write the head and all rows, ordered by attempt, step and rank. What is not known is empty; named_ms is JSON."""
+    """Write the head and all rows, ordered by attempt, step and rank. Unknown values are empty; named_ms is JSON."""
     out = csv.writer(file, lineterminator="\n")
     out.writerow(COLUMNS)
     for row in rows(pieces, clock):
@@ -68,14 +68,16 @@ def _cell(name: str, value: Value) -> Value | str:
 
 
 _GROUP = 100_000
-"""Rows that are in memory at once, and in a row group of the file."""
+"""Most rows in memory at once, which is also the size of the file's row groups."""
 _NEEDED = "export --format parquet needs PyArrow: pip install 'ddpmon[parquet]'"
 
 
 def write_parquet(pieces: Iterable[Piece], clock: Clock, path: Path) -> None:
-    """Write a file of all rows, ordered by attempt, step and rank; what is not known is null, named_ms a map.
+    """Write a file of all rows, ordered by attempt, step and rank. Unknown values are null; named_ms is a map.
 
-    UsageError without PyArrow.
+    Raises:
+        UsageError: PyArrow is not installed.
+
     """
     try:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Shows the places of a run's ranks, as text and for programs: identical Python stacks once, with all their ranks."""
+"""Shows the stacks of a run's ranks, as text and for programs. Identical stacks appear once, with all their ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from ddpmon.plain import plain
 
 
 def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: float) -> list[str]:
-    """Lines. fresh: ranks that answered; now: Unix seconds, for the age of the other stacks."""
+    """Return the stacks as lines.
+
+    Args:
+        views: The stack of each rank.
+        fresh: Ranks that answered just now.
+        world_size: Number of ranks.
+        now: Unix time, for the age of the other stacks.
+
+    """
     stacks = {view.rank: view.stack for view in views if view.rank in fresh and view.stack}
     lines: list[str] = []
     for ranks in alike(stacks):
@@ -30,7 +38,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
 
 
 def facts(views: Sequence[StackView], fresh: set[int], now: float) -> list[dict[str, Any]]:
-    """Each rank's stack, as `ddpmon stack --json` has it."""
+    """Return each rank's stack as `ddpmon stack --json` prints it."""
     return [_facts(view, view.rank in fresh, now) for view in views]
 
 

@@ -1,4 +1,4 @@
-"""Every recorded step of a run, its ranks side by side, a piece at a time: for exports."""
+"""Reads every recorded step of a run for exports, with its ranks side by side, a piece at a time."""
 
 from __future__ import annotations
 
@@ -17,33 +17,36 @@ from ddpmon.recording.recording import Recording
 from ddpmon.store.processes import RankProcess
 
 RECORDS = 20_000
-"""About as many records are read at once."""
+"""About how many records are read at once."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive steps of the same ranks: `records[i][j]` is the record of `world.ranks[j]` of the i-th step."""
+    """Consecutive steps of the same ranks: `records[i][j]` is the record of `world.ranks[j]` in the i-th step."""
 
     attempt: int
-    """0, and one more each time the ranks were restarted."""
+    """Number of the attempt: 0, and one more after each restart of the ranks."""
     records: list[list[Step]]
     world: World
     complete: bool
-    """True if records of every rank are there; without, wait and transfer of the world mean nothing."""
+    """True if records of every rank are there; otherwise the world's wait and transfer are meaningless."""
     unmeasured: frozenset[str] = frozenset()
     """Phases of PHASES that are not measured in this kind of training."""
 
     def critical_rank(self, place: int) -> int | None:
-        """Return who was waited for in one of its steps; None: nobody, or it is not known."""
+        """Return the rank that was waited for in one of the steps; None if there was none or it is unknown."""
         column = int(self.world.critical[place])
         measured = self.complete and "wait" not in self.unmeasured
         return self.world.ranks[column] if measured and column >= 0 else None
 
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
-    """All steps, each process's first one too. RecordingError if they cannot be read.
+    """Yield all steps, including each process's first one. Raise RecordingError if they cannot be read.
 
-    last: of the latest attempt only, and so many of its steps at most.
+    Args:
+        recording: The recording.
+        last: Yield at most this many steps, of the latest attempt only.
+
     """
     attempts: dict[int, dict[int, RankProcess]] = {}
     for process in recording.processes():

@@ -1,7 +1,8 @@
-"""`ddpmon export --format perfetto`: Chrome's trace format, which ui.perfetto.dev and chrome://tracing open.
+"""`ddpmon export --format perfetto`: writes Chrome's trace format for ui.perfetto.dev and chrome://tracing.
 
-A process for each attempt, a track for each rank; on it the steps, and in each its phases. How long a phase took was
-measured; a phase that came in several parts is drawn as one, in the order that training loops usually have.
+A trace has a process for each attempt and a track for each rank, with the rank's steps and the phases in each. The
+duration of a phase was measured. A phase that ran in several parts is drawn as one, in the order that training loops
+usually have.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from ddpmon.export.steps import Piece
 from ddpmon.messages import OWN_PHASES
 
 ORDER = ("optimizer", "other", "data", "forward", "backward")
-"""A step begins when the gradients are there: with the optimizer's update from them."""
+"""Order of the phases. A step begins when the gradients are there: with the optimizer's update from them."""
 
 
 def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
-    """Write the whole trace. name: of the run."""
+    """Write the whole trace. `name` is the run's."""
     file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
     events = (json.dumps(event, allow_nan=False) for event in _events(pieces, name))
     file.write(next(events, ""))
@@ -28,9 +29,9 @@ def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
 
 
 def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
-    """Times are in µs since the first step began."""
+    """Yield the events of a trace. Times are in µs since the first step began."""
     ended: dict[tuple[int, int], int] = {}
-    """End of the last step of an attempt's rank: slices of a track that overlap are drawn by nobody."""
+    """End of the last step of each attempt's rank, because viewers do not draw slices of a track that overlap."""
     zero: int | None = None
     for piece in pieces:
         if zero is None:

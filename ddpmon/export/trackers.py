@@ -1,4 +1,4 @@
-"""`ddpmon publish`: a run's series and findings for W&B, MLflow and TensorBoard, through their official clients."""
+"""`ddpmon publish`: writes a run's series and findings to W&B, MLflow and TensorBoard with their official clients."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from ddpmon.runs import Run
 
 PREFIX = "ddpmon/"
 MAX_POINTS = 512
-"""Points of a series of a run that has ended."""
+"""Most points in a series of an ended run."""
 Values = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Point:
-    """Values of one moment."""
+    """Values at one moment."""
 
     step: int
     at: float
-    """Unix seconds."""
+    """Unix time in seconds."""
     values: Values
 
 
 class Tracker(Protocol):
-    """A place where people keep the numbers of their runs."""
+    """A tool in which users store the numbers of their runs."""
 
     def write(self, point: Point) -> None:
-        """Write the values of a moment. Steps never go back."""
+        """Write the values of one moment. Steps never decrease."""
 
     def finish(self, verdict: str, report: str) -> None:
-        """Write the verdict and the report, in Markdown, and close."""
+        """Write the verdict and the report, in Markdown, and close the tracker."""
 
 
 def live_point(shot: Snapshot) -> Point:
-    """Return the means of the analysed steps: of the world, and of each quantity the median and both ends."""
+    """Return the means of the analysed steps: the world's, and the median and both ends of each quantity."""
     world = {
         "step_ms": shot.step_ms_p50, "loss": shot.loss, "samples_per_s": shot.samples_per_s,
         "wait_share": shot.wait_share, "findings": float(sum(finding.lasts for finding in shot.findings)),
@@ -57,7 +57,7 @@ def live_point(shot: Snapshot) -> Point:
 
 
 def recorded_points(shot: Snapshot, view_of: Callable[[Wish], Snapshot]) -> Iterator[Point]:
-    """Yield the series of a run that has ended, oldest first. view_of: the snapshot with the parts of a wish."""
+    """Yield the series of an ended run, oldest first. `view_of` returns the snapshot with the parts of a request."""
     values: dict[tuple[int, float], dict[str, float]] = {}
     for name in shot.quantities:
         series = view_of(Wish(series=SeriesRequest((name,), columns=MAX_POINTS))).series
@@ -65,7 +65,7 @@ def recorded_points(shot: Snapshot, view_of: Callable[[Wish], Snapshot]) -> Iter
             values.setdefault((step, shot.run.started_at + seconds), {}).update(_ends(name.replace(":", "/"), *ends))
     last = 0
     for (step, at), of_moment in sorted(values.items()):
-        last = max(last, step)  # samples between two steps have none
+        last = max(last, step)  # Samples between two steps have no step.
         yield Point(last, at, _named(of_moment))
 
 
@@ -83,23 +83,23 @@ def _named(values: Values) -> Values:
 
 
 PACKAGES = {"--wandb": "wandb", "--mlflow": "mlflow-skinny", "--tensorboard": "tensorboard"}
-"""The package of each client. Its module has the name of the option."""
+"""The package of each client. Its module is named like the option."""
 
 
 def check_client(option: str) -> None:
-    """Find the client of an option without importing it. UsageError: it is not installed."""
+    """Raise UsageError if the client of an option is not installed. Do not import it."""
     if importlib.util.find_spec(option.removeprefix("--")) is None:
         package = PACKAGES[option]
         raise UsageError(f"{option} needs {package}, which is not installed: pip install {package}")
 
 
 class WandbTracker:
-    """A run of W&B, with the id of the run, so that a second time goes on with it."""
+    """A run in W&B. It has the id of ddpmon's run, so that publishing again continues it."""
 
     def __init__(self, project: str, run: Run) -> None:
         wandb = importlib.import_module("wandb")
         config = {"script": run.script, "script_args": run.script_args, "world_size": run.world_size}
-        # Nothing of this machine that nobody asked for: by default it sends output, code and the machine's load too.
+        # Do not send data of this machine that nobody requested: by default W&B also sends output, code and load.
         settings = wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
         self._run = wandb.init(
             project=project, id=run.id, name=run.name, resume="allow", config=config, settings=settings
@@ -170,13 +170,13 @@ _TRACKERS: dict[str, Callable[[str, Run], Tracker]] = {
 
 
 def opened(option: str, place: str, run: Run) -> Tracker:
-    """Return a tracker. DdpmonError: its client refuses the place."""
+    """Return a tracker. Raise DdpmonError if its client refuses the place."""
     tracker: Tracker = guarded(option, lambda: _TRACKERS[option](place, run))
     return tracker
 
 
 def guarded(option: str, action: Callable[[], Any]) -> Any:
-    """Return the result of a client's action. DdpmonError: it failed, in one line without secrets."""
+    """Return the result of a client's action. If it fails, raise DdpmonError with one line without secrets."""
     try:
         return action()
     except DdpmonError:

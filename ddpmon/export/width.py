@@ -1,4 +1,4 @@
-"""Text in so many columns of a terminal, in which a wide character takes two and a combining one none."""
+"""Fits text into columns of a terminal, where a wide character takes two columns and a combining one none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BREAKS = re.compile(r"\s*[\r\n\v\f]\s*")
 
 
 def columns(text: str) -> int:
-    """Return how many columns printable text takes."""
+    """Return how many columns a printable text takes."""
     return len(text) if text.isascii() else sum(map(_columns_of, text))
 
 
@@ -22,15 +22,15 @@ def _columns_of(letter: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """One line of at most `width` columns, with … where something is missing."""
+    """Return one line of at most `width` columns, with … where text is missing."""
     text = plain(text)
     return text if columns(text) <= width else _beginning(text, width - 1).rstrip() + "…"
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Text in lines of at most `width` columns; the first begins with `first`, the others with `rest`.
+    """Return the text in lines of at most `width` columns; the first begins with `first`, the others with `rest`.
 
-    Lines break at spaces; a word that is longer than a line is cut into several.
+    Lines break at spaces; a word that is longer than a line is split.
     """
     lines = [first]
     begun = False
@@ -54,7 +54,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def _beginning(text: str, width: int) -> str:
-    """Return as many of its letters as fit."""
+    """Return as many of the text's characters as fit."""
     used = 0
     for at, letter in enumerate(text):
         used += _columns_of(letter)

@@ -1,6 +1,6 @@
-"""`ddpmon report --format html`: the report as one page that needs neither a network nor a script.
+"""`ddpmon report --format html`: writes the report as one page that needs neither a network nor a script.
 
-Charts are SVG; resting the pointer on one shows its values. Text is put in by Jinja, which escapes it.
+Charts are SVG; a chart shows its values where the pointer rests. Jinja inserts and escapes the texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 CHARTED = ("own", "loss", "step", "wait", "transfer", "samples", "gpu", "cpu")
-"""Quantities through time, in this order, as far as the run has them; then what its script logs."""
+"""Quantities with a chart, in this order, if the run has them; those that its script logs follow."""
 MOST_CHARTS = 12
 MOST_POINTS = 512
 MOST_HEAT_ROWS = 256
@@ -34,14 +34,14 @@ _BESIDE_FINDINGS = {"Why", "Next", "Also"}
 
 @dataclass
 class Views:
-    """Parts of a page beside the report: of a snapshot at the run's end, or so far."""
+    """The parts of a page beside the report: from a snapshot at the run's end, or of the run so far."""
 
     series: list[SeriesView] = field(default_factory=list)
     heat: HeatView | None = None
 
 
 def of(run: Run) -> str:
-    """The page of a run. RecordingError if there is nothing to tell."""
+    """Return the page of a run. Raise RecordingError if nothing is recorded."""
     report, shot, store = reports.with_source(run)
     return page(report, views(shot, store), started(run))
 
@@ -60,12 +60,12 @@ def started(run: Run) -> list[tuple[str, str]]:
 
 
 def _date(at: float) -> str:
-    """A moment with its zone: the page is read elsewhere too."""
+    """Return a moment as text with its time zone, because the page may be read elsewhere."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
 
 
 def views(shot: Snapshot, store: Any) -> Views:
-    """The parts that a page has charts of. store: that the snapshot was made from."""
+    """Return the parts that a page shows as charts. `store` is the one that the snapshot was made from."""
     names = [name for name in CHARTED if name in shot.quantities]
     names += [name for name in shot.quantities if name.startswith("log:")]
     parts = Views()
@@ -79,7 +79,7 @@ def views(shot: Snapshot, store: Any) -> Views:
 
 
 def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> str:
-    """The whole page as HTML. start: see `started`."""
+    """Return the whole page as HTML. `start` is the result of `started`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from ddpmon.export.page import charts
@@ -108,7 +108,7 @@ def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> 
 
 
 def _about(finding: dict[str, Any], report: dict[str, Any]) -> str:
-    """Kind, severity, steps, cost and evidence of a finding, in a line."""
+    """Return kind, severity, steps, cost and evidence of a finding in a line."""
     facts = [finding["kind"].replace("_", " "), finding["severity"]]
     if finding["since_step"] is not None:
         until = "" if finding["until_step"] is None else f" to {finding['until_step']:,}"
@@ -121,6 +121,6 @@ def _about(finding: dict[str, Any], report: dict[str, Any]) -> str:
 
 
 def _severity(report: dict[str, Any]) -> str:
-    """The gravest severity of the findings: "critical", "warn", "info"."""
+    """Return the highest severity of the findings: "critical", "warn" or "info"."""
     severities = {finding["severity"] for finding in report["findings"]}
     return next((severity for severity in ("critical", "warn") if severity in severities), "info")

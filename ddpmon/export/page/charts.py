@@ -1,4 +1,4 @@
-"""The charts of a report's page: phases of each rank, heat, quantities through time."""
+"""Draws the charts of a report's page: phases of each rank, a heat map, quantities through time."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ddpmon.messages.quantities import EXCESS, NUMBER, PERCENT, QUANTITIES, SHAR
 from ddpmon.plain import plain
 
 COLOURS = dict(zip(PHASES, ("#cc79a7", "#56b4e9", "#0072b2", "#009e73", "#999999", "#f0e442", "#e69f00"), strict=True))
-"""Okabe and Ito's, which people with any colour vision can tell apart."""
+"""The palette of Okabe and Ito, which people with any colour vision can tell apart."""
 _INK, _BAND = "#0072b2", "#cfe6f7"
 _NOT_FINITE = 255
 _STEPS_OF_CELLS = 253
-"""Between the cell of the lowest value, 1, and that of the highest."""
+"""Number of steps between the cell of the lowest value, which is 1, and that of the highest."""
 _HEAT = ((0.0, (242, 242, 242)), (0.25, (247, 208, 138)), (0.6, (230, 159, 0)), (1.0, (140, 45, 4)))
-"""Colours of the heat map by the share of the highest value, and linear between them."""
+"""Colours of the heat map by the share of the highest value, with linear interpolation."""
 _UNKNOWN = (255, 255, 255)
 MOST_BARS = 64
 _ROW = 24
-"""Height of a bar, px."""
+"""Height of a bar in px."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as it stands in the page."""
+    """A chart as the page contains it."""
 
     title: str
     html: Markup
 
 
 def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView | None) -> list[Chart]:
-    """Every chart that there is something for."""
+    """Return every chart that has data."""
     charts = [phases(report["ranks"])] if any(rank["own_ms"] is not None for rank in report["ranks"]) else []
     if heat is not None and heat.columns and len(heat.rows) > 1:
         charts.append(heat_map(heat))
@@ -49,7 +49,7 @@ def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView 
 
 
 def phases(ranks: list[dict[str, Any]]) -> Chart:
-    """Return where each rank's step goes: of very many ranks those with the most own time."""
+    """Return a chart of the phases of each rank's step; of very many ranks, those with the most own time."""
     ordered = sorted(ranks, key=lambda rank: -(rank["own_ms"] or 0))[:MOST_BARS]
     ordered.sort(key=lambda rank: int(rank["rank"]))
     lengths = [sum(rank["phases_ms"][phase] or 0.0 for phase in PHASES) for rank in ordered]
@@ -74,7 +74,7 @@ def phases(ranks: list[dict[str, Any]]) -> Chart:
 
 
 def heat_map(heat: HeatView) -> Chart:
-    """Own time over the others' median, rank by rank through time."""
+    """Return a heat map of each rank's own time above the others' median, through time."""
     first = max(1, heat.first * heat.steps)
     tall = max(2, min(_ROW, 600 // len(heat.rows)))
     plot = Plot(TOP + BOTTOM + tall * len(heat.rows), (float(first), float(heat.last_step)), (0.0, 1.0))
@@ -103,12 +103,12 @@ def heat_map(heat: HeatView) -> Chart:
 
 
 def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:
-    """Draw the median rank and the band of all through time; each point names who is furthest out.
+    """Draw the median rank and the range of all ranks through time; each point names the ranks at the ends.
 
     Args:
         series: The quantity.
         lengths: The lengths of steps; None: not measured.
-        end_s: Where the axis of time ends; it begins with the run.
+        end_s: Where the time axis ends, in seconds; it begins with the run.
 
     """
     row = QUANTITIES.get(series.name)
@@ -152,9 +152,9 @@ def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -
 
 
 def stretches(series: SeriesView, lengths: SeriesView | None) -> list[tuple[int, int]]:
-    """Places of points that follow each other without a pause, as ranges.
+    """Return ranges of points without a pause between them.
 
-    There is one where the steps of a point took less than half of the time since the point before.
+    There is a pause where the steps of a point took less than half of the time since the point before.
     """
     if series.name not in STEP_SERIES or lengths is None or lengths.seconds != series.seconds:
         return [(0, len(series.seconds))]
@@ -171,7 +171,7 @@ def _named(place: int, **values: Sequence[float | None]) -> list[str]:
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:
-    """Return values as screens show them; None: not measured, or not finite."""
+    """Return values as screens show them; None for one that is not measured or not finite."""
     return [None if value is None or not math.isfinite(value) else value * scale for value in values]
 
 
@@ -187,12 +187,12 @@ def _row_name(ranks: tuple[int, int]) -> str:
 
 
 def _percent(heat: HeatView, cell: int) -> float:
-    """Return what a cell stands for."""
+    """Return the percentage that a cell represents."""
     return 100 * (heat.low + (cell - 1) / _STEPS_OF_CELLS * (heat.high - heat.low))
 
 
 def _peak(heat: HeatView, place: int) -> str:
-    """The highest value of a row, and when it was."""
+    """Return a text with the highest value of a row, and its step."""
     cells = heat.cells[place * heat.columns : (place + 1) * heat.columns]
     known = [cell if 0 < cell < _NOT_FINITE else 0 for cell in cells]
     highest = max(known)

@@ -1,4 +1,4 @@
-"""Drawings of a page: SVG that every browser, mail program and artifact viewer shows without a script."""
+"""Draws the charts of a page in SVG, which every browser, mail program and artifact viewer shows without a script."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ddpmon.plain import plain
 
 WIDTH = 1150
 LEFT, RIGHT, TOP, BOTTOM = 70, 30, 8, 38
-"""Margins of the plot in its drawing, px."""
+"""Margins of the plot in its drawing, in px."""
 MOST_TICKS = 8
 TIMES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
-"""Distances of ticks on an axis of time, in seconds; of longer ones, days."""
+"""Distances between ticks on a time axis, in seconds; longer ones are multiples of a day."""
 _LABEL = "#565f6b"
 _GRID = "#e4e8ec"
 
@@ -33,17 +33,17 @@ def element(name: str, content: str = "", /, **attributes: object) -> Markup:
 
 
 def text(words: str, x: float, y: float, anchor: str = "start") -> Markup:
-    """A label."""
+    """Return a label."""
     return element("text", plain(words), x=x, y=y, text_anchor=anchor, fill=_LABEL)
 
 
 def hint(words: str) -> Markup:
-    """Return what a browser shows where the pointer rests on an element."""
+    """Return a hint that a browser shows while the pointer rests on an element."""
     return element("title", plain(words))
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Markup:
-    """A line of (colour, meaning)."""
+    """Return a legend as a line of (colour, meaning)."""
     return element(
         "p",
         Markup(" ").join(
@@ -55,9 +55,13 @@ def legend(entries: Sequence[tuple[str, str]]) -> Markup:
 
 
 def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[float]:
-    """Return round values between two others, both included where they are round.
+    """Return round values between two others, which are included if they are round.
 
-    distances: those to choose from before round multiples of the last one.
+    Args:
+        low: The lowest value.
+        high: The highest value.
+        distances: Distances to choose from, before round multiples of the last one.
+
     """
     span = high - low
     fitting = next((each for each in distances if span <= each * MOST_TICKS), None)
@@ -71,7 +75,7 @@ def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[floa
 
 @dataclass
 class Plot:
-    """A plot with two linear axes. Ranges are made wider where they are empty."""
+    """A plot with two linear axes. Empty ranges are widened."""
 
     height: int
     x: tuple[float, float]
@@ -82,12 +86,12 @@ class Plot:
         self.x, self.y = _range(self.x), _range(self.y)
 
     def at_x(self, value: float) -> float:
-        """Return where a value lies, in px."""
+        """Return the horizontal position of a value, in px."""
         low, high = self.x
         return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
     def at_y(self, value: float) -> float:
-        """The same from above."""
+        """Return the vertical position of a value, in px from the top."""
         low, high = self.y
         return self.height - BOTTOM - (value - low) / (high - low) * (self.height - BOTTOM - TOP)
 
@@ -96,17 +100,24 @@ class Plot:
         self.parts.append(element(name, content, **attributes))
 
     def line(self, points: Sequence[tuple[float, float]], **attributes: object) -> None:
-        """Join points, which are values."""
+        """Draw a line through points, which are given as values."""
         path = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
         self.add("polyline", points=path, **attributes)
 
     def area(self, points: Sequence[tuple[float, float]], **attributes: object) -> None:
-        """Fill what lies between points, which are values."""
+        """Fill the area between points, which are given as values."""
         path = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
         self.add("polygon", points=path, **attributes)
 
     def x_axis(self, title: str, written: Callable[[float], str], distances: Sequence[float] = ()) -> None:
-        """Draw ticks below the plot, and what they count. distances: see `ticks`."""
+        """Draw ticks below the plot, and a title.
+
+        Args:
+            title: What the ticks count.
+            written: Formats a tick's value.
+            distances: Distances between ticks, as for `ticks`.
+
+        """
         for value in ticks(*self.x, distances):
             x = self.at_x(value)
             self.add("line", x1=x, x2=x, y1=float(TOP), y2=float(self.height - BOTTOM), stroke=_GRID)
@@ -121,7 +132,7 @@ class Plot:
             self.parts.append(text(written(value), LEFT - 6, y + 4, "end"))
 
     def drawn(self) -> Markup:
-        """The drawing."""
+        """Return the drawing."""
         return element("svg", Markup("").join(self.parts), viewBox=f"0 0 {WIDTH} {self.height}", role="img")
 
 
@@ -131,7 +142,7 @@ def _range(values: tuple[float, float]) -> tuple[float, float]:
 
 
 def picture(cells: bytes, columns: int, palette: Sequence[tuple[int, int, int]]) -> str:
-    """Return a PNG as a data URL: a pixel for each cell, which is a place in the palette; row by row."""
+    """Return a PNG as a data URL. Each cell is one pixel, an index of the palette; cells are row by row."""
     rows = b"".join(b"\0" + cells[first : first + columns] for first in range(0, len(cells), columns))
     header = struct.pack(">IIBBBBB", columns, len(cells) // columns, 8, 3, 0, 0, 0)
     colours = b"".join(map(bytes, palette))
