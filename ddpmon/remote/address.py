@@ -1,14 +1,14 @@
-"""Tells where a run is: here, or on another machine that ssh reaches.
+"""Finds out from a word whether a run is here or on another machine that ssh reaches.
 
     USER@HOST:RUN   HOST:RUN     a run there, by its name or the beginning of its id
-    USER@HOST       HOST:        the latest there
+    USER@HOST       HOST:        the latest run there
     [::1]:RUN                    an IPv6 address goes in brackets
 
 HOST is whatever ssh understands: a name, an address, an alias of ~/.ssh/config. A word without ':' and '@' is a run of
-this machine, whose names cannot hold these.
+this machine, because names of runs cannot contain these.
 
-$DDPMON_SSH is the ssh command with options of its own ("ssh -F config"), as $RSYNC_RSH is rsync's. $DDPMON_REMOTE is
-the command that is ddpmon on the other machine, in words of its shell ("~/project/.venv/bin/ddpmon").
+$DDPMON_SSH is the ssh command with options ("ssh -F config"), as $RSYNC_RSH is for rsync. $DDPMON_REMOTE is the ddpmon
+command on the other machine, in the syntax of its shell ("~/project/.venv/bin/ddpmon").
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ _LOGIN = re.compile(
 )
 _BARE_IPV6 = re.compile(r"(?:[^\s@]+@)?[0-9A-Fa-f]*:[0-9A-Fa-f]*:")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:%+~@\\-]+")
-"""Letters of users and hosts: ssh hands them on to shells of its configuration (ProxyCommand, Match exec)."""
+"""Characters allowed in users and hosts, because ssh passes these to shells of its configuration (ProxyCommand, Match
+exec)."""
 
 OPTIONS = (
     "-T", "-a", "-x",
     "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
-    "-o", "ClearAllForwardings=yes",  # those of the configuration are another session's, whose ports are taken
+    "-o", "ClearAllForwardings=yes",  # The configured forwardings belong to another session, whose ports are taken.
     "-o", "RemoteCommand=none",
-    "-o", "ConnectTimeout=20",  # the kernel's own takes minutes, in which nothing is said
+    "-o", "ConnectTimeout=20",  # The kernel's own timeout takes minutes, without any message.
 )  # fmt: skip
 UNATTENDED = ("-o", "BatchMode=yes")
-"""Options of ssh for a line that comes back by itself: it asks nothing of a person who looks at a dashboard."""
+"""Options of ssh for a line that reconnects by itself: it must not prompt a user who looks at a dashboard."""
 
 _PLACES = ("", "$HOME/.local/bin/", "$HOME/.venv/bin/", "$HOME/venv/bin/")
 NOT_THERE = "ddpmon-is-not-there"
-"""Answer of the far shell when it finds no ddpmon."""
+"""Answer of the far shell if it finds no ddpmon."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +49,31 @@ class Address:
     """A run on another machine."""
 
     host: str
-    """Host as ssh gets it: USER@HOST or HOST."""
+    """The host as ssh gets it: USER@HOST or HOST."""
     run: str | None
-    """None: the latest there."""
+    """None: the latest run there."""
 
     @property
     def where(self) -> str:
-        """The machine as people call it, without the user."""
+        """The machine's name without the user."""
         return self.host.rpartition("@")[2]
 
     def word(self, run: str) -> str:
-        """A run there, as it is typed here."""
+        """Return the word that a user types here for a run there."""
         user, at, host = self.host.rpartition("@")
         return f"{user}{at}[{host}]:{run}" if ":" in host else f"{self.host}:{run}"
 
     def of(self, run: str) -> Address:
-        """Another run there."""
+        """Return the address of another run on the same machine."""
         return Address(self.host, run)
 
 
 def parse(word: str | None) -> Address | None:
-    """Return what a word means; None: a run of this machine. UsageError says what is wrong with a word that means
-    neither.
+    """Return the address that a word means; None if it names a run of this machine.
+
+    Raises:
+        UsageError: The word means neither.
+
     """
     if word is None or not (":" in word or "@" in word):
         return None
@@ -91,7 +95,14 @@ def parse(word: str | None) -> Address | None:
 
 
 def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
-    """The command line that has ddpmon do something there. unattended: nobody can be asked for a password."""
+    """Return the command line that runs ddpmon on a host.
+
+    Args:
+        host: The host.
+        words: The command for ddpmon there.
+        unattended: Nobody can be asked for a password.
+
+    """
     try:
         ssh = shlex.split(os.environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:
@@ -100,7 +111,7 @@ def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """The command for the login shell of the other machine: any shell can start sh, which does the rest."""
+    """Return the command for the login shell of the other machine. Any shell can start sh, which does the rest."""
     quoted = " ".join(map(shlex.quote, words))
     if remote_command := os.environ.get("DDPMON_REMOTE"):
         return f"exec sh -c {shlex.quote(f'{remote_command} {quoted}')}"

@@ -1,7 +1,8 @@
 """Defines the messages between the two ends of a line, and their frames.
 
-The far side begins with a line that tells where ddpmon begins: whatever a login prints comes before it. Then both
-sides send frames: four bytes of length, and a msgpack message in one zlib stream that goes through all of them.
+The far side begins with a greeting that marks where ddpmon's output begins, because a login may print text before it.
+Then both sides send frames: four bytes of length, and a msgpack message, compressed by one zlib stream that spans all
+frames.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from ddpmon.runs.logs import LAUNCHER, STREAMS
 from ddpmon.runs.run import check_values
 
 PROTOCOL = 2
-"""Another number: the two cannot talk. Messages and fields that are only added leave it as it is."""
+"""Version of the protocol. Two sides with different versions cannot communicate. Added messages and fields do not
+change it."""
 GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
 GREETING_MOST = 1 << 17
-"""Bytes that a login may print before it."""
+"""Most bytes that a login may print before the greeting."""
 MOST_BYTES = 16 << 20
-"""Largest message, in the stream and out of it."""
+"""Largest size of a message in bytes, compressed or not."""
 CREDITS = 2
-"""Snapshots that may be under way: a slow line gets fewer, a stopped reader none."""
+"""Most snapshots in transit: a slow line gets fewer, a stopped reader none."""
 BEAT_S = 1.0
-"""The far side says at least this often that it is there."""
+"""Longest interval, in seconds, between two heartbeats of the far side."""
 
 
 class About(msgspec.Struct, array_like=True, tag="about"):
@@ -44,22 +46,22 @@ class About(msgspec.Struct, array_like=True, tag="about"):
 
 
 class Remark(msgspec.Struct, array_like=True, tag="sorry"):
-    """A line for people: what was asked for cannot be, or what was done there unasked.
+    """A line for the user: why a request cannot be met, or what was done there without a request.
 
-    As the first message: there is no such run, and the line ends.
+    As the first message, it means that there is no such run, and the line ends.
     """
 
     text: str
 
 
 class Shot(msgspec.Struct, array_like=True, tag="shot"):
-    """A snapshot, as the hub sends it to viewers: `messages.changes` since the one before."""
+    """A snapshot, as the hub sends it to viewers: `messages.changes` since the previous one."""
 
     changes: bytes
 
 
 class Beat(msgspec.Struct, array_like=True, tag="beat"):
-    """The heartbeat of the far side, with what its source says beside snapshots."""
+    """A heartbeat of the far side, with what its source reports beside snapshots."""
 
     silent_s: float
     stoppable: bool
@@ -67,7 +69,7 @@ class Beat(msgspec.Struct, array_like=True, tag="beat"):
 
 
 class SaidThere(msgspec.Struct, array_like=True, frozen=True):
-    """New lines of a rank, as `logs.Said`."""
+    """New lines of a rank, like `logs.Said`."""
 
     rank: int
     stream: str
@@ -96,11 +98,11 @@ class RunsThere(msgspec.Struct, array_like=True, tag="runs"):
 
 
 class Taken(msgspec.Struct, array_like=True, tag="taken"):
-    """A snapshot came and was read."""
+    """Confirms that a snapshot was received and read."""
 
 
 class Want(msgspec.Struct, array_like=True, tag="want"):
-    """The parts that the near side shows, and is to be sent from now on."""
+    """Requests the parts that the near side shows; they are sent from now on."""
 
     wish: Wish = Wish()
     printed: bool = False
@@ -108,7 +110,7 @@ class Want(msgspec.Struct, array_like=True, tag="want"):
 
 
 class AskThere(msgspec.Struct, array_like=True, tag="ask"):
-    """Ask ranks where they are, or for a profile, as `messages.Ask` does."""
+    """Asks ranks for their stacks, or for a profile, as `messages.Ask` does."""
 
     ranks: list[int] = msgspec.field(default_factory=list)
     profile_steps: int = 0
@@ -116,7 +118,7 @@ class AskThere(msgspec.Struct, array_like=True, tag="ask"):
 
 
 class StopThere(msgspec.Struct, array_like=True, tag="stop"):
-    """Stop a run of the other machine."""
+    """Requests the end of a run of the other machine."""
 
     run_id: str
     now: bool = False
@@ -128,34 +130,34 @@ Message: TypeAlias = FromThere | FromHere
 
 
 def greeting() -> bytes:
-    """The far side's first line; a break before it ends whatever the login had begun to print."""
+    """Return the far side's first line. It begins with a newline to end a line that the login had begun to print."""
     return f"\n<<ddpmon {PROTOCOL} {ddpmon.__version__}>>\n".encode()
 
 
 class Framer:
-    """Makes frames of messages."""
+    """Encodes messages as frames."""
 
     def __init__(self) -> None:
         self._stream = zlib.compressobj(6)
 
     def frame(self, message: Message) -> bytes:
-        """A message as it goes over the line; WireError if it is too large for that."""
+        """Return a message as a frame. Raise WireError if it is too large."""
         plain = msgspec.msgpack.encode(message)
-        if len(plain) > MOST_BYTES:  # before the stream takes it in
+        if len(plain) > MOST_BYTES:  # Checked before the stream compresses it.
             raise WireError(f"a message of {len(plain):,} bytes")
         body = self._stream.compress(plain) + self._stream.flush(zlib.Z_SYNC_FLUSH)
         return struct.pack(">I", len(body)) + body
 
 
 class Unframer:
-    """Takes frames apart into messages, still encoded."""
+    """Extracts the messages, still encoded, from frames."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj()
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are whole now; WireError if these are no frames."""
+        """Return the messages that are complete now. Raise WireError if the data is not frames."""
         self._buffer += data
         messages = []
         while len(self._buffer) >= 4:
@@ -181,7 +183,7 @@ _from_here: msgspec.msgpack.Decoder[FromHere] = msgspec.msgpack.Decoder(FromHere
 
 
 def from_there(message: bytes) -> FromThere:
-    """A message of the far side; WireError if it is none of ours (a newer ddpmon may have others) or impossible."""
+    """Decode a message of the far side. Raise WireError if it is invalid or unknown: a newer ddpmon may send others."""
     decoded = decode(_from_there, message)
     if isinstance(decoded, Beat):
         require(0.0 <= decoded.silent_s < math.inf, "silence", decoded.silent_s)
@@ -199,7 +201,7 @@ def from_there(message: bytes) -> FromThere:
 
 
 def from_here(message: bytes) -> FromHere:
-    """A message of the near side; WireError if it is none of ours."""
+    """Decode a message of the near side. Raise WireError if it is unknown or invalid."""
     decoded = decode(_from_here, message)
     if isinstance(decoded, Want):
         check_wish(decoded.wish)

@@ -1,6 +1,6 @@
-"""The far side of a line: a source of this machine, passed on over standard input and output.
+"""The far side of a line: forwards a source of this machine over standard input and output.
 
-It ends when its standard input does, so that nothing is left once the line is cut.
+It ends with its standard input, so that no process is left once the line is cut.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ MOST_RUNS = 500
 LEAST_LINES = 50
 """Lines of one rank that are sent at once, however many ranks there are, if they are not too long."""
 PRINTED_LETTERS = 2 << 20
-"""Lines of all ranks that are sent at once."""
+"""Most characters of all ranks' lines that are sent at once."""
 _CHUNK = 1 << 16
 
 
 def serve(name: str | None, incoming: int, outgoing: int) -> None:
-    """Find a run of this machine and pass it on until `incoming` ends. Both are file descriptors."""
+    """Find a run of this machine and forward it until `incoming` ends. Both `incoming` and `outgoing` are file
+    descriptors.
+    """
     try:
         _write(outgoing, greeting())
         framer = Framer()
@@ -69,11 +71,11 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
         finally:
             source.close()
     except (BrokenPipeError, WireError):
-        return  # the line is cut, or its other end is not ddpmon's
+        return  # The line is cut, or its other end is not ddpmon.
 
 
 class Relay:
-    """Passes a source on: its snapshots against credits, and beside them logs and runs that the near side shows."""
+    """Forwards a source: snapshots as far as there are credits, and the logs and runs that the near side shows."""
 
     def __init__(self, run: runs.Run, source: Source, framer: Framer, incoming: int, outgoing: int) -> None:
         self._run, self._source = run, source
@@ -82,7 +84,7 @@ class Relay:
         self._credits = CREDITS
         self._sent: Snapshot | None = None
         """The snapshot that was sent last."""
-        from ddpmon.hub.changes import Sent  # with numpy, which commands that only look at a relay do without
+        from ddpmon.hub.changes import Sent  # Needs numpy, which commands that only import this module do not.
 
         self._viewer = Sent()
         """State of the near side."""
@@ -93,7 +95,7 @@ class Relay:
         self._due = {"beat": 0.0, "printed": 0.0, "runs": 0.0}
 
     def pump(self) -> None:
-        """Run until the near side is gone."""
+        """Forward until the near side closes the line."""
         self._send(About(self._run.id, self._run.name, ddpmon.__version__))
         while True:
             if select.select([self._incoming], [], [], POLL_S)[0]:
@@ -104,7 +106,7 @@ class Relay:
                     try:
                         self._take(from_here(message))
                     except WireError:
-                        continue  # of a newer ddpmon
+                        continue  # The message may be from a newer ddpmon.
             self._pass_on(time.monotonic())
 
     def _take(self, message: FromHere) -> None:
@@ -134,7 +136,8 @@ class Relay:
         if shot is not None and shot is not self._sent and self._credits > 0:
             self._credits -= 1
             base = self._sent.version if self._sent is not None and self._sent.epoch == shot.epoch else 0
-            self._viewer, changes = self._viewer.answer(shot, self._want.wish, base, level=0)  # the line compresses
+            # The line itself compresses.
+            self._viewer, changes = self._viewer.answer(shot, self._want.wish, base, level=0)
             self._sent = shot
             self._send(Shot(changes))
         while news := self._source.news():
@@ -158,7 +161,7 @@ class Relay:
         return True
 
     def _as_message(self, listed: Listed) -> RunThere:
-        # what it was started with stays there: variables may be secrets, and nothing is started from afar
+        # The run's arguments and variables stay there: they may be secrets, and nothing is started from the near side.
         run, verdict = listed.run, self._all.verdict(listed)
         run = dataclasses.replace(
             run,
@@ -181,7 +184,7 @@ class Relay:
 
 
 def _newest(printed: list[Said]) -> list[SaidThere]:
-    """The last lines of each rank: as many as a screen keeps."""
+    """Return the last lines of each rank, as many as a screen holds."""
     most, room = max(LEAST_LINES, KEPT // len(printed)), PRINTED_LETTERS // len(printed)
     newest = []
     for each in printed:

@@ -1,7 +1,7 @@
-"""Any other command, run on the machine that its run is on: its output, its exit code and Ctrl-C pass through.
+"""Runs any other command on the machine of its run; its output, its exit code and Ctrl-C pass through.
 
-Without a terminal at the far side Ctrl-C does not reach it, and the end of ssh is not noticed by a command that
-prints nothing. So both come over standard input: a byte for Ctrl-C, and its end.
+Without a terminal at the far side, Ctrl-C does not reach the command there, and a command that prints nothing does not
+notice the end of ssh. So both use standard input: one byte means Ctrl-C, and the end of the input means the end of ssh.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ INTERRUPTED = 130
 
 
 def run_there(address: Address, words: list[str], write: Callable[[bytes], None]) -> int:
-    """Run a command of ddpmon there; its exit code. UnreachableError: ssh or ddpmon there does not answer.
+    """Run a command of ddpmon on another machine; return its exit code.
 
-    The first Ctrl-C is the command's, the second leaves. write: prints what the command printed.
+    The first Ctrl-C goes to that command, the second ends this one.
+
+    Args:
+        address: The machine and the run.
+        words: The command and its arguments.
+        write: Prints the command's output.
+
+    Raises:
+        UnreachableError: ssh, or ddpmon there, does not answer.
+
     """
     size = ["--columns", str(shutil.get_terminal_size().columns)] if sys.stdout.isatty() else []
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ssh is started so that Ctrl-C does not end it
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ignored while ssh starts, so that Ctrl-C does not end ssh.
     try:
         line = Line(address, ["_there", *size, "--", *words], unattended=False)
         presses = 0
@@ -53,11 +62,11 @@ def run_there(address: Address, words: list[str], write: Callable[[bytes], None]
 
 
 def begin() -> None:
-    """At the far side: say that ddpmon begins here, and listen for Ctrl-C and for the end of the line."""
+    """At the far side, send the greeting, and listen for Ctrl-C and for the end of the line."""
     os.write(1, greeting())
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # who waits for a line is at a terminal
-    # What was SIG_IGN in a shell that started this in the background would not end `logs -f`.
+    # A shell that started this in the background may have set SIG_IGN, with which Ctrl-C would not end `logs -f`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     incoming = os.dup(0)

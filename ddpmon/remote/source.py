@@ -1,6 +1,6 @@
 """The near side of a line: a source whose run is on another machine, and that machine with its other runs.
 
-A thread of its own reads what comes. A line that is cut comes back by itself, after pauses that grow; until then the
+A thread of its own reads the messages. A line that is cut reconnects by itself, after growing pauses. Until then the
 last snapshot stays, and `silent_for` says how old it is.
 """
 
@@ -43,13 +43,13 @@ from ddpmon.source import Source
 from ddpmon.source.run_list import Listed, ListedVerdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Before each new try, the last one again and again."""
+"""Seconds before each reconnection; the last value is repeated."""
 HELD_S = 10.0
-"""After a line that held so long, the pauses between tries begin anew."""
+"""Seconds that a line must have lasted for the pauses to start anew."""
 GIVE_UP_S = 30.0
-"""A line on which nothing came for so long is cut: a beat is due every second."""
+"""Seconds without data after which a line is cut: a heartbeat is due every second."""
 LOOKED_AT_S = 5.0
-"""A list that was not read for so long is not sent any more."""
+"""Seconds without a reader after which a list is no longer requested."""
 _POLL_S = 0.25
 
 
@@ -58,19 +58,19 @@ class RemoteSource:
 
     tape = None
     refused = ""
-    """Always "": the far side, where the hub is, refuses what cannot be a snapshot."""
+    """Always "": the far side, where the hub is, refuses invalid snapshots."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.run_id = address.run or ""
         self.run_name = ""
         self._conversation: Conversation | None = None
-        """None: there is no line, and the thread logs in again."""
+        """None: there is no line, and the thread is logging in again."""
         self._snapshot: Snapshot | None = None
         self._log = Log(self._take_printed)
         self._printed: list[Said] = []
         self._begun_anew = False
-        """The line came back: what ranks print is read from the beginning."""
+        """True if the line has reconnected, so that the output of ranks is read from the beginning."""
         self._want = Want()
         self._printed_read_at = self._runs_read_at = float("-inf")
         self._listed: list[tuple[Listed, ListedVerdict]] = []
@@ -79,7 +79,7 @@ class RemoteSource:
         self._trouble = ""
         self._news: deque[str] = deque(maxlen=8)
         self._versions = ""
-        """The notice where ddpmon there is of another version."""
+        """The notice that ddpmon there has another version."""
         self._outgoing: deque[FromHere] = deque()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -89,14 +89,17 @@ class RemoteSource:
 
     @staticmethod
     def call(address: Address) -> Line:
-        """Begin to log in; ssh asks in the terminal for what it wants to know. UnreachableError: there is no ssh."""
+        """Start to log in; ssh may prompt in the terminal. Raise UnreachableError if there is no ssh."""
         return Line(address, _words(address.run), unattended=False)
 
     @classmethod
     def open(cls, address: Address, line: Line) -> RemoteSource:
-        """The run at the other end of a line, once ddpmon there has found it.
+        """Return the run at the other end of a line, once ddpmon there has found it.
 
-        UnreachableError, or whatever ddpmon there has to say against it.
+        Raises:
+            UnreachableError: The line ends or does not answer.
+            DdpmonError: The error that ddpmon there reports.
+
         """
         conversation = Conversation(line)
         try:
@@ -112,7 +115,7 @@ class RemoteSource:
 
     @classmethod
     def beside(cls, address: Address) -> RemoteSource:
-        """Another run of a machine that lets one in without being asked; logs in by itself, and returns at once."""
+        """Return another run of a machine that needs no prompt to log in. Return at once; a thread logs in."""
         source = cls(address)
         source._thread.start()
         return source
@@ -141,7 +144,7 @@ class RemoteSource:
         return since if since > 2 * BEAT_S else self._beat.silent_s
 
     def trouble(self) -> str:
-        """Why nothing comes, where that is the line's fault."""
+        """Return why no data comes, if the line is the cause."""
         if self._trouble:
             return self._trouble
         if time.monotonic() - self._beat_at > 2 * BEAT_S:
@@ -166,7 +169,7 @@ class RemoteSource:
         with self._lock:
             conversation = self._conversation
         if conversation is not None and not self._logged_in:
-            conversation.line.hang_up()  # whose login may never come
+            conversation.line.hang_up()  # The login may never finish.
         self._thread.join(5.0)
         self._waking.close()
         self._woken.close()
@@ -174,13 +177,13 @@ class RemoteSource:
     # --- what the place of this source asks for ---
 
     def stop_there(self, run_id: str, now: bool) -> None:
-        """Ask a run there to stop; UnreachableError while there is no line."""
+        """Ask a run there to stop. Raise UnreachableError while there is no line."""
         if self._trouble:
             raise UnreachableError(f"ddpmon did not stop the run: {self._trouble}")
         self._send(StopThere(run_id, now))
 
     def runs(self) -> list[tuple[Listed, ListedVerdict]]:
-        """The runs there, the latest first, with what is to be said of each; they come as long as this is asked."""
+        """Return the runs there, the latest first, each with its verdict. They are sent as long as this is called."""
         self._runs_read_at = time.monotonic()
         if not self._want.runs:
             self._change_want(runs=True)
@@ -236,7 +239,7 @@ class RemoteSource:
             conversation.line.close()
 
     def _connect(self) -> Conversation:
-        """Log in again, to the same run, and ask for what was shown."""
+        """Log in again to the same run, and request what was shown."""
         conversation = Conversation(Line(self.address, _words(self.run_id or None), unattended=True))
         with self._lock:
             self._conversation = conversation
@@ -261,7 +264,7 @@ class RemoteSource:
             self._news.append(self._versions)
 
     def _pump(self, conversation: Conversation) -> None:
-        """Read and write until the line ends; UnreachableError says why."""
+        """Read and write until the line ends. Raise UnreachableError with the reason."""
         line = conversation.line
         heard_at = time.monotonic()
         while not self._closing.is_set():

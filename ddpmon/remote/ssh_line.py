@@ -1,4 +1,4 @@
-"""One ssh to another machine, from the login to the reason of its end, and the messages over it."""
+"""Runs one ssh to another machine, from the login to the reason of its end, and exchanges messages over it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from ddpmon.remote.channel import (
 )
 
 HELD_S = 0.3
-"""Time for which ssh's messages are held back: if ssh ends meanwhile, they are the reason and are printed once, with
+"""Seconds for which ssh's messages are held back: if ssh ends meanwhile, they are its reason and are printed once, with
 the error."""
 END_S = 2.0
 GENTLE_S = 0.5
 _LAST_WORDS_S = 0.2
-"""Time for which its standard error is read after its end: another process (ControlPersist) may hold it open."""
+"""Seconds for which ssh's standard error is read after its end, because another process (ControlPersist) may hold it
+open."""
 _SSH_FAILED = 255
 _FROM_SSH = re.compile(
     r"ssh|kex_|Connection |client_loop|Timeout, server|Host key|Bad configuration|.*: Permission denied"
@@ -49,12 +50,19 @@ _KEPT_LINES = 20
 
 
 class Line:
-    """A running ssh whose other end is to be ddpmon. Its standard input and output are `stdin` and `stdout`."""
+    """A running ssh to ddpmon on another machine. `stdin` and `stdout` are its standard input and output."""
 
     def __init__(self, address: Address, words: list[str], *, unattended: bool) -> None:
-        """Start ssh; it may ask for passwords in the terminal unless it is unattended. UnreachableError: there is none.
+        """Start ssh, which may prompt for passwords in the terminal unless it is unattended.
 
-        words: what ddpmon is to do there.
+        Args:
+            address: The machine.
+            words: The command for ddpmon there.
+            unattended: Nobody can answer a prompt.
+
+        Raises:
+            UnreachableError: There is no ssh.
+
         """
         self.where = address.where
         self._unattended = unattended
@@ -67,7 +75,7 @@ class Line:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._early = b""
-        """Bytes that came behind the greeting."""
+        """Bytes that arrived after the greeting."""
         started = command(address.host, words, unattended=unattended)
         try:
             self._ssh = subprocess.Popen(
@@ -76,7 +84,7 @@ class Line:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                start_new_session=unattended,  # ssh must not read what is typed into the dashboard
+                start_new_session=unattended,  # ssh must not read what is typed into the dashboard.
             )
         except OSError as error:
             raise UnreachableError(
@@ -88,9 +96,11 @@ class Line:
         self._error_reader.start()
 
     def greeted(self) -> str:
-        """Wait until ddpmon speaks there, and return its version; UnreachableError says why it does not.
+        """Wait for the greeting of ddpmon there, and return its version. This may take as long as typing a password.
 
-        Takes as long as a person takes to type a password.
+        Raises:
+            UnreachableError: The greeting does not come; the text has the reason.
+
         """
         came = b""
         while (match := GREETING.search(came)) is None:
@@ -113,11 +123,11 @@ class Line:
 
     @property
     def there(self) -> bool:
-        """Return whether the greeting of ddpmon there has come."""
+        """Return whether the greeting of ddpmon there has arrived."""
         return self._has_greeted
 
     def read(self) -> bytes:
-        """The next bytes from ddpmon there; b"": nothing more comes."""
+        """Return the next bytes from ddpmon there; b"" at the end."""
         if self._early:
             early, self._early = self._early, b""
             return early
@@ -129,7 +139,9 @@ class Line:
         return bool(self._early)
 
     def exit_code(self) -> int:
-        """Wait for its end: the code of the command there. UnreachableError: the line was cut before."""
+        """Wait for the end, and return the exit code of the command there. Raise UnreachableError if the line was cut
+        before.
+        """
         code = self._ssh.wait()
         self._ended.wait(_LAST_WORDS_S)
         if code == _SSH_FAILED and (not self._error_lines or _FROM_SSH.match(self._error_lines[-1])):
@@ -138,7 +150,7 @@ class Line:
         return code if code >= 0 else 128 - code
 
     def why(self) -> str:
-        """Why it ended, in one line for people; waits for that end."""
+        """Wait for the end of the line, and return its reason in one line."""
         try:
             code = self._ssh.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -181,7 +193,7 @@ class Line:
         return f"{self.where}: {'the connection is lost' if self._has_greeted else 'cannot be reached'} ({detail})"
 
     def _read_errors(self) -> None:
-        """Read ssh's standard error, and pass it on a little later: see HELD_S."""
+        """Read ssh's standard error, and print it after `HELD_S`."""
         while True:
             try:
                 data = os.read(self._errors, _CHUNK)
@@ -204,25 +216,26 @@ class Line:
                 return
             data, self._unshown = self._unshown, b""
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(self._decoder.decode(data).replace("\r", ""))  # which makes it plain at a terminal
+                # This stream makes the text plain at a terminal.
+                sys.stderr.write(self._decoder.decode(data).replace("\r", ""))
                 sys.stderr.flush()
 
     def keep_quiet(self) -> None:
-        """Print nothing from now on: the terminal is another's."""
+        """Print nothing from now on, because the dashboard owns the terminal."""
         with self._lock:
             self._passes_on = False
 
     def hang_up(self) -> None:
-        """End ssh, from any thread; a thread that reads meanwhile meets the end of the stream."""
+        """End ssh, from any thread. A thread that is reading gets the end of the stream."""
         with contextlib.suppress(ProcessLookupError):
             self._ssh.terminate()
-            self._ssh.send_signal(signal.SIGCONT)  # one that was stopped ends too
+            self._ssh.send_signal(signal.SIGCONT)  # A stopped process must continue to end.
 
     def close(self) -> None:
-        """End it. What runs there ends with its standard input."""
+        """End the line. The command there ends with its standard input."""
         _close(self._streams[0])
         try:
-            self._ssh.wait(GENTLE_S)  # ssh may carry other sessions (ControlMaster): it ends by itself if it can
+            self._ssh.wait(GENTLE_S)  # ssh may carry other sessions (ControlMaster), so it may end by itself first.
         except subprocess.TimeoutExpired:
             self.hang_up()
             try:
@@ -248,7 +261,9 @@ _GARBAGE = "the answer does not come from ddpmon; perhaps a login script prints 
 
 
 class Conversation:
-    """Messages over a line. UnreachableError, with the reason, where the line ends or does not hold."""
+    """Messages over a line. Its methods raise UnreachableError, with the reason, if the line ends or sends invalid
+    data.
+    """
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -256,12 +271,12 @@ class Conversation:
         """Version of ddpmon there, once it has greeted."""
         self._framer, self._unframer = Framer(), Unframer()
         self._base: Snapshot | None = None
-        """The snapshot that the next changes start from."""
+        """The snapshot that the next changes apply to."""
         self._unread: list[bytes] = []
-        """Messages that came with the first one."""
+        """Messages that arrived with the first one."""
 
     def begin(self) -> About:
-        """Wait for the login and the first message; DdpmonError if there is no such run there."""
+        """Wait for the login and the first message. Raise DdpmonError if there is no such run there."""
         self.version = self.line.greeted()
         self.line.keep_quiet()
         os.set_blocking(self.line.stdin, False)
@@ -276,11 +291,11 @@ class Conversation:
 
     @property
     def pending(self) -> bool:
-        """Return whether `messages` can go on without anything new from the line."""
+        """Return whether `messages` can go on without new data from the line."""
         return bool(self._unread) or self.line.early
 
     def messages(self) -> Iterator[FromThere]:
-        """The messages that came; waits for the first."""
+        """Yield the messages that have arrived; wait for the first."""
         unread, self._unread = self._unread or self._read(), []
         for encoded in unread:
             message = _decoded(encoded)
@@ -288,7 +303,7 @@ class Conversation:
                 yield message
 
     def send(self, message: FromHere) -> None:
-        """Send a message; the line is cut if it does not take it at once."""
+        """Send a message. If the line does not accept it at once, cut the line."""
         frame = self._framer.frame(message)
         try:
             written = os.write(self.line.stdin, frame)
@@ -299,7 +314,7 @@ class Conversation:
             raise UnreachableError(f"{self.line.where}: the connection accepts no more data")
 
     def snapshot(self, shot: Shot) -> Snapshot:
-        """Return the snapshot that a message makes of the one before."""
+        """Return the snapshot that results from applying a message to the previous one."""
         try:
             self._base = changed(self._base, shot.changes)
         except WireError:
@@ -321,7 +336,7 @@ class Conversation:
 
 
 def _decoded(message: bytes) -> FromThere | None:
-    """None: something that only a newer ddpmon says."""
+    """Return the decoded message; None if only a newer ddpmon knows it."""
     try:
         return from_there(message)
     except WireError:
