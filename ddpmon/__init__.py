@@ -1,8 +1,8 @@
 """ddpmon: the terminal dashboard for PyTorch DistributedDataParallel.
 
-A script never needs this import. With it, a script can tell more: `ddpmon.log(accuracy=…)`, `ddpmon.flops(…)`,
-`with ddpmon.step(samples=…)`, `with ddpmon.phase("augment")`. All of it does nothing, and costs next to nothing, when
-no probe is armed.
+A script never needs this import. With it, a script can report more: `ddpmon.log(accuracy=…)`, `ddpmon.flops(…)`, `with
+ddpmon.step(samples=…)`, `with ddpmon.phase("augment")`. Without an active probe these calls do nothing, and cost next
+to nothing.
 """
 
 import importlib
@@ -15,8 +15,8 @@ __all__ = ["__version__", "flops", "init", "log", "phase", "step"]
 
 
 def init() -> bool:
-    """Arm the probe where the environment could not (python -E, python -I); says whether it is armed now."""
+    """Load the probe where the environment could not (python -E, python -I); return whether it is active now."""
     if not attached():
-        # By name: everything of ddpmon is imported through this package, and nearly none of it goes with the probe.
+        # By name: the whole package is imported through this module, and the probe needs almost none of it.
         importlib.import_module("ddpmon.probe.arm").from_environment()
     return attached()

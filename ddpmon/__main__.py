@@ -1,4 +1,4 @@
-"""`python -m ddpmon` is `ddpmon`."""
+"""Makes `python -m ddpmon` the same as `ddpmon`."""
 
 from ddpmon.cli import main
 

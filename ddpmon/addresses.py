@@ -1,4 +1,4 @@
-"""Hosts with their ports, and this machine's own addresses. Standard library only."""
+"""Parses hosts with ports, and finds this machine's own addresses. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import ipaddress
 import socket
 
 OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
-"""Addresses that nobody has (RFC 5737, RFC 3849): the way to them is the way out of this machine."""
+"""Addresses that nobody has (RFC 5737, RFC 3849), so that the route to them is the route out of this machine."""
 DISCARD = 9
-"""A port: which one does not matter, as nothing is sent."""
+"""A port; its number does not matter, because nothing is sent."""
 
 
 def split(endpoint: str) -> tuple[str, int]:
-    """HOST:PORT as ("127.0.0.1", 9846), [::1]:9846 as ("::1", 9846). ValueError: it is no such thing."""
+    """Parse HOST:PORT into ("127.0.0.1", 9846), or [::1]:9846 into ("::1", 9846). Raise ValueError if it is neither."""
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
@@ -27,12 +27,15 @@ def split(endpoint: str) -> tuple[str, int]:
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands before a port."""
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
-    """This machine's address on the way to a host. OSError: there is no way. Connecting a UDP socket sends nothing."""
+    """Return this machine's address on the route to a host. Raise OSError if there is no route.
+
+    Connecting a UDP socket, as this does, sends nothing.
+    """
     try:
         chosen_family, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
     except UnicodeError:
@@ -50,9 +53,10 @@ def is_own(host: str, port: int) -> bool:
 
 
 def own_for_others(host: str) -> str:
-    """This machine's address on the way to a host that every node reaches.
+    """Return this machine's address on the route to a host that every node reaches.
 
-    Where the host is this machine, its name may mean loopback here alone (Debian's 127.0.1.1): then the way out counts.
+    If the host is this machine, its name may resolve to loopback on this machine only (Debian's 127.0.1.1). Then the
+    route out of this machine is used.
     """
     ways: list[tuple[str, int]] = [(host, socket.AF_UNSPEC), *OUTSIDE]
     everywhere_loopback = host in {"localhost", "127.0.0.1", "::1", "[::1]"}

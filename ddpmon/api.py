@@ -1,6 +1,6 @@
-"""Functions by which a script may report to ddpmon. They do nothing where no probe is attached.
+"""Functions with which a script can report to ddpmon. They do nothing without a probe.
 
-This module knows nobody: a probe that arms itself in this process attaches itself, and detaches when it leaves.
+This module imports no other part of ddpmon: a probe in this process attaches itself, and detaches when it is removed.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Protocol, Self
 
 
 class Probe(Protocol):
-    """Receiver of a script's calls."""
+    """Receives a script's calls."""
 
     def log(self, values: dict[str, float]) -> None:
-        """Take values of the current step."""
+        """Record values of the current step."""
 
     def enter_step(self, samples: int | None, total: int | None) -> None:
-        """A step that the script marks itself begins."""
+        """Begin a step that the script marks itself."""
 
     def exit_step(self) -> None:
-        """A step that the script marks itself ends."""
+        """End a step that the script marks itself."""
 
     def enter_phase(self, name: str) -> None:
-        """Enter a named part of the script: time also belongs to it from now on."""
+        """Enter a named part of the script: from now on, time is also counted for this name."""
 
     def exit_phase(self, name: str) -> None:
-        """Time no longer belongs to that name."""
+        """Stop counting time for this name."""
 
 
 _probe: Probe | None = None
 
 
 def attach(probe: Probe) -> None:
-    """Give the script's calls to `probe` from now on, in the place of any other."""
+    """Forward the script's calls to `probe` from now on, instead of any earlier one."""
     global _probe
     _probe = probe
 
@@ -46,7 +46,7 @@ def detach() -> None:
 
 
 def attached() -> bool:
-    """Return whether somebody does."""
+    """Return whether a probe receives the script's calls."""
     return _probe is not None
 
 
@@ -57,7 +57,7 @@ def log(**values: float) -> None:
 
 
 _flops_at = 0.0
-"""When the last call of `flops` was, in seconds of the monotonic clock."""
+"""When `flops` was last called, in seconds of the monotonic clock."""
 
 
 def flops(step: float, peak: float) -> None:
@@ -91,9 +91,11 @@ def counts_flops() -> bool:
 class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
     """Mark one step of a loop: `with ddpmon.step(samples=64, total=5000):`.
 
-    samples: how many samples this rank handles in it, where the first dimension of the batch does not tell.
-    total: how many steps this run will have, without those before a checkpoint that it goes on from, so that the
-        dashboard can tell how long it still takes.
+    Args:
+        samples: How many samples this rank processes in the step, if the first dimension of the batch does not tell.
+        total: How many steps this run will have, without those before a checkpoint that it resumes from. With it, the
+            dashboard can show how long the run still takes.
+
     """
 
     __slots__ = ("samples", "total")
@@ -117,11 +119,14 @@ class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
 class phase:  # noqa: N801  reads as a statement: with ddpmon.phase("augment"):
     """Name part of a step: `with ddpmon.phase("augment"):`.
 
-    Each rank's mean time in it is shown beside its peers', and a finding about a straggler names where it loses its
-    time. Names nest, and the outer one's time holds the inner one's; time blocked in a synchronisation belongs to none.
-    Only the training thread is heard: not DataLoader workers, not threads of the script.
+    Each rank's mean time in it is shown beside that of the other ranks, and a finding about a straggler names the part
+    in which it loses its time. Names nest, and the outer one's time includes the inner one's; time blocked in a
+    synchronisation counts for none. Only calls of the training thread count, not those of DataLoader workers or other
+    threads of the script.
 
-    name: 1 to 64 printable characters, the same in every step; at most 16 names a step are kept.
+    Args:
+        name: 1 to 64 printable characters, the same in every step; at most 16 names are recorded in a step.
+
     """
 
     __slots__ = ("name",)

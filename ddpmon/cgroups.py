@@ -1,6 +1,6 @@
-"""Cgroups of this process. Standard library only.
+"""Finds the cgroups of this process. Standard library only.
 
-Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of the kernel describe the files in their folders.
+The kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst describe the files in their folders.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PROC = Path("/proc")
 
 
 class Cgroup(NamedTuple):
-    """A cgroup that counts what this process uses of something, and may limit it."""
+    """A cgroup that counts this process's use of a resource, and may limit it."""
 
     folder: Path
     version: int
@@ -23,7 +23,7 @@ class Cgroup(NamedTuple):
 def cgroups_of(controller: str, proc: Path = PROC) -> list[Cgroup]:
     """Return the cgroups of this process under a controller ("memory", "cpu"), the closest first.
 
-    Of version 1 it is the closest alone; where there is one, none of version 2 has that controller.
+    For version 1, only the closest is returned. If there is one, no cgroup of version 2 has that controller.
     """
     paths: dict[str, str] = {}
     for line in read(proc / "self/cgroup").splitlines():
@@ -56,7 +56,7 @@ def mounts(proc: Path = PROC) -> Iterator[tuple[str, str, str, str]]:
 
 
 def read(file: Path) -> str:
-    """Return the text of a file of the kernel; empty where there is none."""
+    """Return the text of a kernel file; "" if there is none."""
     try:
         return file.read_text(errors="replace")
     except OSError:

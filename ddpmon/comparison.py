@@ -1,4 +1,4 @@
-"""Two runs side by side, from their recordings: as plain values, and as the cells and sentences that people read."""
+"""Compares two runs by their recordings: as plain values, and as the cells and sentences that users read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CERTAINTY = (
 
 
 def build(a: Run, b: Run) -> dict[str, Any]:
-    """B against A, schema 1. UsageError if one has too few steps, RecordingError if one cannot be read."""
+    """Compare B with A, schema 1. Raise UsageError if one has too few steps, RecordingError if one cannot be read."""
     (world_a, findings_a), (world_b, findings_b) = _read(a), _read(b)
     return diff(a, b, compare(world_a, world_b, findings_a, findings_b))
 
@@ -39,7 +39,7 @@ def _read(run: Run) -> tuple[World, list[Finding]]:
 
 
 def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain values. What was not measured is None."""
+    """Return a comparison as plain values. What was not measured is None."""
     losses = comparison.losses
     return {
         "schema": SCHEMA,
@@ -94,12 +94,12 @@ def _ratio(ratio: Ratio) -> dict[str, float | None]:
 
 
 def _loss_number(value: float) -> float | None:
-    """A loss with six digits, however small it is."""
+    """Return a loss with six significant digits, however small it is."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def title(side: dict[str, Any]) -> str:
-    """Return which run it is, how it stands, and which of its steps were compared."""
+    """Return the run's name, its state, and which of its steps were compared."""
     steps = side["steps"]
     ranks = counted(side["world_size"], "rank")
     window = f"{counted(steps['compared'], 'step')} compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
@@ -107,7 +107,7 @@ def title(side: dict[str, Any]) -> str:
 
 
 def numbers(made: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Speed, work and loss as cells: what it is, A, B, B - A."""
+    """Return speed, work and loss as cells: name, A, B, B - A."""
     a, b = made["a"], made["b"]
     rows: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
         ("step ms, median", a["step_ms"]["p50"], b["step_ms"]["p50"], _quantity),
@@ -125,7 +125,9 @@ def numbers(made: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def phases(made: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Each phase, mean over ranks, then of the critical rank: what the step's length is made of."""
+    """Return the cells of each phase, as the mean over ranks and then of the critical rank. They sum to the step's
+    length.
+    """
     a, b = made["a"], made["b"]
     return [
         _row(name, a["phases_ms"][name], b["phases_ms"][name], _quantity)
@@ -149,7 +151,7 @@ def _quantity(value: float | None, sign: str = "") -> str:
 
 
 def _count(value: float | None, sign: str = "") -> str:
-    """Write a number without a fraction, if it has none."""
+    """Return a number without a fraction, if it has none."""
     whole = value is not None and value.is_integer() and abs(value) < 1e7
     return f"{value:{sign},.0f}" if whole else _quantity(value, sign)
 
@@ -159,7 +161,7 @@ def _loss(value: float | None, sign: str = "") -> str:
 
 
 def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what people read after the numbers, labelled: the critical rank ("Who"), findings ("Gone", …), "Note"."""
+    """Return the labelled sentences after the numbers: the critical rank ("Who"), findings ("Gone", …), "Note"."""
     critical_ranks = []
     for name in ("a", "b"):
         critical = made[name]["critical"]
@@ -182,7 +184,7 @@ def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _costs(pair: dict[str, Any]) -> str:
-    """Return what a finding that both runs have costs in each; "": that is measured in neither."""
+    """Return what a finding that both runs have costs in each; "" if that is measured in neither."""
     costs = [pair[name]["cost_ms"] for name in ("a", "b")]
     if all(cost is None for cost in costs):
         return ""

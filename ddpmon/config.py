@@ -1,6 +1,6 @@
-"""The config file of a person: its keys, its place, and which of its values count. Standard library only.
+"""The user's config file: its keys, its path, and which of its values are in effect. Standard library only.
 
-Where a key has an environment variable, the variable takes precedence, and an option of a command before both.
+If a key has an environment variable, the variable takes precedence, and a command's option precedes both.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ddpmon.errors import UsageError
 
 THEMES = ("dark", "light", "ansi")
 NOTIFY = ("off", "bell", "desktop", "both")
-"""Ways in which the dashboard says that a run gets worse."""
+"""Ways in which the dashboard can notify that a run gets worse."""
 MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One key of the file."""
+    """One key of the config file."""
 
     name: str
-    """With its table: "folders.runs"."""
+    """The name with its table: "folders.runs"."""
     allowed: str
-    """Allowed values, for people."""
+    """The allowed values, as text for users."""
     meaning: str
     default: object = None
-    """None: there is no value, or ddpmon chooses one."""
+    """None: there is no default, or ddpmon chooses one."""
     kind: type = str
     variable: str = ""
     """The environment variable that takes precedence."""
@@ -57,20 +57,21 @@ SETTINGS = (
             kind=float),
     Setting("price.currency", "1 to 4 characters", "Currency of the price.", "$"),
 )  # fmt: skip
-"""All keys but the tables [keys] and [themes], whose keys are a person's own."""
+"""All keys except those of the tables [keys] and [themes], which users choose."""
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TABLES = {name.partition(".")[0] for name in _BY_NAME if "." in name}
 
 
 @dataclass(frozen=True)
 class Config:
-    """The values of the file, checked as far as that needs nothing of the dashboard."""
+    """The values of the file. Checks that need the dashboard's modules are not made here."""
 
     path: Path
     values: Mapping[str, Any] = field(default_factory=dict)
-    """By the name of the setting; only those that the file has."""
+    """Values by the name of the setting; only those that the file has."""
     keys: Mapping[str, Any] = field(default_factory=dict)
-    """New keys of the dashboard by those that they replace; in a table of a screen's name, only on that screen."""
+    """New keys of the dashboard, by the keys that they replace. A table with a screen's name is for that screen
+    only."""
     themes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -83,12 +84,12 @@ class Config:
         return self.values.get(name, _BY_NAME[name].default)
 
     def wrong(self, name: str, value: object, allowed: str) -> UsageError:
-        """Return the error that says which value of the file is not allowed."""
+        """Return an error that says which value of the file is not allowed."""
         return UsageError(f"{self.path}: {name} = {value!r} is not allowed; allowed: {allowed}")
 
 
 def path() -> Path | None:
-    """Return the place of the file, whether it exists or not; None: this user has no home folder."""
+    """Return the path of the file, whether it exists or not; None if this user has no home folder."""
     if folder := os.environ.get("XDG_CONFIG_HOME"):
         return Path(folder).absolute() / "ddpmon" / "config.toml"
     try:
@@ -98,7 +99,7 @@ def path() -> Path | None:
 
 
 def current() -> Config:
-    """Return the values of the file; none where there is no file. UsageError: it cannot be used."""
+    """Return the values of the file, or none if there is no file. Raise UsageError if it cannot be used."""
     place = path()
     return Config(Path()) if place is None else _read(place)
 
@@ -115,7 +116,7 @@ def _read(place: Path) -> Config:
         raise UsageError(f"{place}: {error.strerror}; correct or remove the file") from None
     if len(content) > MAX_BYTES:
         raise UsageError(f"{place} has over {MAX_BYTES:,} bytes; remove what is not ddpmon's configuration")
-    import tomllib  # only with a file: commands like ls are to answer at once
+    import tomllib  # Imported only for a file, because commands like ls must answer at once.
 
     try:
         raw = tomllib.loads(content.decode())
@@ -176,7 +177,7 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
 
 
 def apply(environ: MutableMapping[str, str]) -> None:
-    """Set the variables that the file has values for and the environment does not: the commands read those."""
+    """Set the variables that the file has values for and the environment does not, because the commands read those."""
     for setting in SETTINGS:
         value = current().values.get(setting.name) if setting.variable else None
         if value is not None and setting.variable not in environ:
@@ -186,17 +187,17 @@ def apply(environ: MutableMapping[str, str]) -> None:
 
 
 _applied: set[str] = set()
-"""Variables that have their value from the file."""
+"""Variables whose value is from the file."""
 
 
 def with_origin(text: str) -> str:
-    """Return an error about a variable that has its value from the file, with the key that set it."""
+    """Add the config key to an error about a variable, if the variable's value is from the file."""
     settings = [s.name for s in SETTINGS if s.variable in _applied and s.variable in text]
     return f"{text} ({current().path} sets {settings[0]})" if settings else text
 
 
 def origin(setting: Setting, environ: Mapping[str, str], remembered: Mapping[str, object]) -> tuple[object, str]:
-    """Return the value that counts, and where it is from."""
+    """Return the value that is in effect, and its source."""
     if setting.variable not in _applied and (given := environ.get(setting.variable, "")):
         return given, f"environment: {setting.variable}"
     if setting.name in current().values:

@@ -1,13 +1,13 @@
-"""Errors for people: one line that says what happened, to what, and what to do.
+"""Errors for users: one line that says what happened, to what, and what to do.
 
 DdpmonError
-├── UsageError          an argument, script or file that cannot be used
-├── RunNotFoundError    no run of that name, id or place
-├── UnsafePathError     a folder of ours that someone else could read or write
-├── HubUnreachableError nobody answers on a run's socket
-├── UnreachableError    another machine that ssh, or ddpmon there, does not answer on
-└── RecordingError      a recording that cannot be read
-    └── NothingRecordedError  there is none, or nothing is in it
+├── UsageError          an argument, script or file cannot be used
+├── RunNotFoundError    there is no run with that name, id or place
+├── UnsafePathError     another user could read or write a folder of ddpmon
+├── HubUnreachableError no hub answers on a run's socket
+├── UnreachableError    ssh, or ddpmon on the other machine, does not answer
+└── RecordingError      a recording cannot be read
+    └── NothingRecordedError  there is no recording, or it is empty
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ class DdpmonError(Exception):
 
 
 class UsageError(DdpmonError):
-    """An argument, script or file that cannot be used."""
+    """Reports an argument, script or file that cannot be used."""
 
 
 class RunNotFoundError(DdpmonError):
-    """No run of that name, id or place."""
+    """Reports that there is no run with that name, id or place."""
 
 
 class UnsafePathError(DdpmonError):
-    """A folder of ours that another user owns, links elsewhere or can enter."""
+    """Reports a folder of ddpmon that another user owns or can enter, or a link that leads elsewhere."""
 
 
 class HubUnreachableError(DdpmonError):
-    """Nobody answers on a run's socket."""
+    """Reports that no hub answers on a run's socket."""
 
 
 class UnreachableError(DdpmonError):
-    """Another machine that ssh does not reach, or whose ddpmon does not answer."""
+    """Reports another machine that ssh does not reach, or whose ddpmon does not answer."""
 
 
 class RecordingError(DdpmonError):
-    """A recording that is missing, damaged or of another version."""
+    """Reports a recording that is missing, damaged or of another version."""
 
 
 class NothingRecordedError(RecordingError):
-    """A recording that is not there, or in which nothing is."""
+    """Reports a recording that is missing or empty."""

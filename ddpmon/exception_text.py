@@ -1,4 +1,4 @@
-"""An exception's text in one line, in whole sentences. Standard library only: ranks and hubs share it."""
+"""Writes an exception's text in one line, in whole sentences. Standard library only: ranks and hubs share it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 400
-"""Characters of such a line."""
+"""Most characters of such a line."""
 _LONGEST_END = 200
-"""Characters of a message's last line that are kept of a long message."""
+"""Most characters of the last line of a long message."""
 EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)")
-"""The beginning of the line that names a Python exception."""
+"""Matches the beginning of the line that names a Python exception."""
 BELOW_CPP = re.compile(
     r"frame #\d+: |Exception raised from \S+ at |Search for `cudaError|CUDA kernel errors might|For debugging consider"
     "|Compile with `TORCH_USE_|In addition, you can set the environment variable TORCH_DISTRIBUTED_DEBUG"
 )
-"""The beginning of a line that torch prints below an error of C++ or of CUDA: of its stack, or a hint."""
+"""Matches the beginning of a line that torch prints below a C++ or CUDA error: a line of its stack, or a hint."""
 _ENDS_SENTENCE = re.compile(r"(?<=[.;!?])\s")
 _ENDS_CLAUSE = re.compile(r"[.:;,!?…]$")
 
 
 def in_one_line(lines: Sequence[str]) -> str:
-    """Join the lines of an exception; of a long one return the whole sentences it begins with and its last line."""
+    """Join the lines of an exception; of a long one, return the whole sentences at its beginning and its last line."""
     told = [line.strip() for line in lines if line.strip() and not BELOW_CPP.match(line.strip())]
     if not told:
         return ""

@@ -1,6 +1,6 @@
-"""Replaces lines, marks and charts by ASCII of the same width where a terminal cannot show them.
+"""Replaces lines, marks and charts by ASCII of the same width if a terminal cannot show them.
 
-A locale without UTF-8 makes several characters of each, or none; the console of Linux has a font without most of them.
+A locale without UTF-8 shows several characters for each, or none; the font of the Linux console lacks most of them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ _ASCII = {
 }  # fmt: skip
 _BRAILLE = 0x2800
 _UPPER, _LOWER = 0b0001_1011, 0b1110_0100
-"""Dots of the upper and of the lower two rows of a braille character."""
+"""Dots in the upper and in the lower two rows of a braille character."""
 
 
 def started_with() -> dict[str, str]:
-    """The environment, with the LC_CTYPE that this process was started with: in "C" Python sets another (PEP 538)."""
+    """Return the environment with the LC_CTYPE that this process was started with: in "C", Python sets another (PEP
+    538).
+    """
     ctype = _ctype_at_start()
     return dict(os.environ) if ctype is None else {**os.environ, "LC_CTYPE": ctype}
 
 
-@cache  # it stays as it was, and reading it takes milliseconds on some systems
+@cache  # It does not change, and reading it takes milliseconds on some systems.
 def _ctype_at_start() -> str | None:
-    """None: the system does not tell."""
+    """Return the LC_CTYPE at the process's start; None if the system does not tell."""
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
@@ -42,9 +44,9 @@ def _ctype_at_start() -> str | None:
 
 
 def in_ascii(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal shows no more than ASCII, as its name and the locale say.
+    """Return whether the terminal shows only ASCII, according to its name and the locale.
 
-    No locale at all decides nothing, but in tmux and screen: without a locale of UTF-8 they take text for single bytes.
+    Without any locale, only tmux and screen decide: without a UTF-8 locale they take text for single bytes.
     """
     if environ.get("TERM") == "linux":
         return True
@@ -56,12 +58,12 @@ def in_ascii(environ: Mapping[str, str]) -> bool:
 
 @lru_cache(4096)
 def ascii_for(text: str) -> str:
-    """The text in ASCII, in as many columns."""
+    """Return the text in ASCII, in as many columns."""
     return text if text.isascii() else "".join(map(_for, text))
 
 
 def _for(character: str) -> str:
-    from rich.cells import cell_len  # which `ddpmon ls` needs nowhere else
+    from rich.cells import cell_len  # Only here does `ddpmon ls` need this module.
 
     columns = cell_len(character)
     dots = ord(character) - _BRAILLE

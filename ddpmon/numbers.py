@@ -1,4 +1,4 @@
-"""Numbers as screens and pages write them. Missing is "–"; nan and inf are shown, never an error."""
+"""Formats numbers for screens and pages. A missing one is "–"; nan and inf are shown and never raise an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _special(value: float | None) -> str | None:
 
 
 def ms(value: float | None) -> str:
-    """Milliseconds in at most five characters: 4.23, 41.2, 314, 12345, 2e+06."""
+    """Format milliseconds in at most five characters: 4.23, 41.2, 314, 12345, 2e+06."""
     if (special := _special(value)) is not None or value is None:
         return special or NONE
     size = abs(value)
@@ -31,14 +31,14 @@ def ms(value: float | None) -> str:
 
 
 def aligned_ms(value: float | None, digits: int) -> str:
-    """Milliseconds with so many decimals, as they stand below each other in a column."""
+    """Format milliseconds with so many decimals, so that numbers align in a column."""
     if (special := _special(value)) is not None or value is None:
         return special or NONE
     return f"{value:.{digits}f}" if abs(value) < 99_999.5 else f"{value:.0e}"
 
 
 def loss(value: float | None) -> str:
-    """A loss in at most six characters: 2.296, 0.0123, 123.5, 1.2e-5."""
+    """Format a loss in at most six characters: 2.296, 0.0123, 123.5, 1.2e-5."""
     if (special := _special(value)) is not None or value is None:
         return special or NONE
     size = abs(value)
@@ -53,12 +53,12 @@ def loss(value: float | None) -> str:
 
 
 def count(value: int) -> str:
-    """A count with thousands set apart: 12,486."""
+    """Format a count with a thousands separator: 12,486."""
     return f"{value:,}"
 
 
 def short(value: float | None) -> str:
-    """A quantity in at most five characters: 942, 12.3k, 1.31M."""
+    """Format a quantity in at most five characters: 942, 12.3k, 1.31M."""
     if (special := _special(value)) is not None or value is None:
         return special or NONE
     size = abs(value)
@@ -73,26 +73,26 @@ def short(value: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """A fraction in whole percent: 14%."""
+    """Format a fraction in whole percent: 14%."""
     if (special := _special(fraction)) is not None or fraction is None:
         return special or NONE
     return f"{100 * fraction:.0f}%" if abs(fraction) < 99.99 else ">999%"
 
 
 def over(fraction: float | None) -> str:
-    """Return how much something lies over or below another: +17.4%, -0.3%."""
+    """Format how far a value is above or below another, as a fraction of that: +17.4%, -0.3%."""
     if (special := _special(fraction)) is not None or fraction is None:
         return special or NONE
     return f"{100 * fraction:+.1f}%" if abs(fraction) < 9.995 else f"x{fraction + 1:.0f}" if fraction < 1e4 else ">x999"
 
 
 def gigabytes(size_bytes: float | None) -> str:
-    """Memory in GiB: 0.42, 61.0."""
+    """Format a number of bytes in GiB: 0.42, 61.0."""
     return ms(None if size_bytes is None else size_bytes / 2**30)
 
 
 def duration(seconds: float | None) -> str:
-    """A span of time by its two largest units: 14s, 2m14s, 3h14m, 2d03h."""
+    """Format a duration by its two largest units: 14s, 2m14s, 3h14m, 2d03h."""
     if (special := _special(seconds)) is not None or seconds is None:
         return special or NONE
     whole = max(0, int(seconds))
@@ -107,7 +107,7 @@ def duration(seconds: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return how much time a chart shows: 40 s, 15 min, 3.5 h."""
+    """Format the time range of a chart: 40 s, 15 min, 3.5 h."""
     if (special := _special(seconds)) is not None or seconds is None:
         return special or NONE
     if seconds < 120:
@@ -116,7 +116,7 @@ def span(seconds: float | None) -> str:
 
 
 def clock(at: float) -> str:
-    """The time of day at `at` (Unix seconds) here: 14:02:31."""
+    """Format Unix time as the local time of day: 14:02:31."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):

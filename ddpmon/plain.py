@@ -1,7 +1,7 @@
-"""Text that came from outside, made safe to print: it may hold whatever a terminal obeys.
+"""Makes text from outside safe to print: it may contain anything that a terminal obeys.
 
-Names, errors, scripts and logs are made plain where lines are made of them. Beneath that, `PlainOutput` is the one door
-to a terminal for all that a command prints, words of click and of Python included.
+Names, errors, scripts and logs are made plain where lines are built from them. In addition, everything that a command
+prints to a terminal passes through `PlainOutput`, including texts of click and of Python.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, TextIO
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
 _MARKS = 4
-"""Accents over one letter; hundreds are drawn over the lines around it."""
+"""Most accents over one letter; a terminal would draw hundreds of them over the lines around it."""
 
 
 def plain(line: str) -> str:
-    """One line without colours, cursor movements and other control characters."""
+    """Return one line without colours, cursor movements and other control characters."""
     if line.isascii() and line.isprintable():
         return line
     spaced = _ESCAPES.sub("", line).replace("\t", "    ")
@@ -25,12 +25,12 @@ def plain(line: str) -> str:
 
 
 def utf8(text: str) -> str:
-    """The text as it can be sent and stored: what is no UTF-8, as in names of files, is "?"."""
+    """Return the text as it can be sent and stored: characters that are not UTF-8, as in file names, become "?"."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def few_marks(text: str) -> str:
-    """The text with no more marks over a letter than any language has."""
+    """Return the text with at most `_MARKS` accents over a letter, which is more than any language has."""
     characters, marks = [], 0
     for letter in text:
         marks = marks + 1 if unicodedata.combining(letter) else 0
@@ -40,10 +40,10 @@ def few_marks(text: str) -> str:
 
 
 class PlainOutput:
-    """A stream to a terminal that takes lines of plain text and makes everything else plain."""
+    """A stream to a terminal that makes every line plain."""
 
     def __init__(self, stream: TextIO, shown: Callable[[str], str] = str) -> None:
-        """shown: what stands for a text that is plain on this terminal."""
+        """Wrap a stream. `shown` converts plain text to what this terminal can show."""
         self._stream = stream
         self._shown = shown
 

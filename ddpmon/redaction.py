@@ -1,15 +1,15 @@
-"""Hide secrets in command lines, variables and free text. Standard library only.
+"""Hides secrets in command lines, variables and free text. Standard library only.
 
 `redact_words` is for argument lists, `redact_text` for everything that people or programs wrote: exceptions, log lines.
-Both hide the value behind a name of secrets, however the two are joined:
+Both hide the value after the name of a secret, however the two are joined:
 
-- `--password X`, `--api-key=X`, `HF_TOKEN=X`, `"password": "X"`, `password: X`, `sig=X`, `-pX`. A name is read as
-  words, so `--tokenizer`, `--key-dim`, `--num-tokens` and `monkey` are none. Behind a colon in a sentence a single KEY
-  or TOKEN is none either ("unexpected key: fc.weight");
+- `--password X`, `--api-key=X`, `HF_TOKEN=X`, `"password": "X"`, `password: X`, `sig=X`, `-pX`. A name is split into
+  words, so `--tokenizer`, `--key-dim`, `--num-tokens` and `monkey` do not name secrets. Before a colon in a sentence, a
+  single KEY or TOKEN does not either ("unexpected key: fc.weight");
 - logins and addresses: `--login user:X`, `user:X@host`, `https://X@host`, `?token=X`;
-- `Bearer X`, and values whose shape tells: `ghp_X`, `hf_X`, `sk-X`, `AKIAX`.
+- `Bearer X`, and values recognized by their form: `ghp_X`, `hf_X`, `sk-X`, `AKIAX`.
 
-A number behind a name with KEY, TOKEN or PASS is no secret (`--pad-token 0`); behind PASSWORD or SECRET it is.
+A number after a name with KEY, TOKEN or PASS is not a secret (`--pad-token 0`); after PASSWORD or SECRET it is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 HIDDEN = "…"
-"""Replacement of a hidden value."""
+"""Text that replaces a hidden value."""
 MIN_VALUE = 6
-"""Characters of a value that is searched for without a name beside it."""
+"""Fewest characters of a value that is searched for without a name beside it."""
 
 _STRONG = frozenset(
     {
@@ -32,19 +32,19 @@ _STRONG = frozenset(
 _WEAK = frozenset(
     {"token", "key", "apikey", "pwd", "pw", "pass", "auth", "bearer", "jwt", "cookie", "sig", "signature"}
 )
-"""Secret only as the last word of a name: a key's width and a token's name are none."""
+"""Words that name a secret only at the end of a name: a key's width and a token's name are not secret."""
 _JOINED = (*sorted(_STRONG), "apikey", "accesskey", "secretkey", "privatekey", "accesstoken", "authtoken")
 """Ends of names that are written as one word: PGPASSWORD."""
 _ABOUT = frozenset(
     {"file", "path", "dir", "name", "id", "len", "length", "dim", "size", "count", "type", "ttl", "timeout", "env"}
 )
-"""A name that ends so is of something about a secret."""
+"""Words at the end of a name that describes something about a secret."""
 _NO_SECRETS = frozenset({"pwd", "oldpwd"})
-"""The working folder in every environment."""
+"""Names of the working folder, which every environment has."""
 _PLAIN_TOKENS = frozenset(
     {"num", "n", "max", "min", "per", "pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "stop", "image"}
 )
-"""Words before "token" with which it is a piece of text."""
+"""Words before "token" with which it means a piece of text."""
 _PLAIN_KEYS = frozenset({"sort", "group", "dict", "label", "text", "image", "input", "target", "public"})
 """Words before "key" with which it names something."""
 
@@ -67,7 +67,7 @@ _NAMED = re.compile(
 )
 """A name before its value: an assignment, an entry of JSON or of a dict's repr, a header."""
 _VALUE = re.compile(r"""([bfru]?\\{0,4}['"])((?:(?!\\{0,4}['"]).)+)|()([^\s'"\\][^\s'"]*)""")
-"""A value in quotes, up to the end of the line where the text was cut, or without."""
+"""A value in quotes, up to the end of the line if the text was cut, or a value without quotes."""
 _FOLLOWED = re.compile(
     r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*+)((?:\\{0,4}['"])?,?\s+(?:\\{0,4}['"])?)((?!--)[^\s'"\\]+)"""
 )
@@ -82,14 +82,15 @@ _ATTACHED = re.compile(
         (?![a-z]+(?:[-_.=][\w.\-=]*)?(?![^\s'"\\,])|[\d.:]+(?![^\s'"\\,])|[/.~…])[^\s'"\\,]+""",
     re.VERBOSE,
 )
-"""A password behind -p, as mysql takes it; no number, path or word of small letters (-p8080, -pretrained)."""
+"""A password after -p, as mysql takes it; not a number, a path or a word of lower-case letters (-p8080,
+-pretrained)."""
 _PRIVATE_KEY = r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
 _AFTER_VALUE = ",;)]}"
-"""Characters that end the value of an assignment in a call, a set or a sentence, and are no part of it."""
+"""Characters that end the value of an assignment in a call, a set or a sentence, and do not belong to it."""
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Return whether the value of an option or a variable of this name is to be hidden."""
+    """Return whether the value of an option or a variable with this name must be hidden."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or words[-1] in _ABOUT or "".join(words) in _NO_SECRETS:
         return False
@@ -117,14 +118,14 @@ def redact_words(words: Sequence[str]) -> list[str]:
 
 
 def redact_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """An environment without its secrets."""
+    """Return an environment without its secrets."""
     return {
         name: HIDDEN if value and is_secret(name, value) else redact_text(value) for name, value in variables.items()
     }
 
 
 def redact_text(text: str) -> str:
-    """Return a text that a person or a program wrote without the secrets in it."""
+    """Return a text by a person or a program without its secrets."""
     text = _USER_ALONE.sub(rf"\1{HIDDEN}@", _USER.sub(rf"\1:{HIDDEN}@", text))
     text = _BEARER.sub(rf"\1{HIDDEN}", text)
     text = _QUERY.sub(lambda match: match[1] + (HIDDEN if is_secret(match[2], match[3]) else match[3]), text)
@@ -147,15 +148,17 @@ def secret_values(words: Sequence[str], variables: Mapping[str, str]) -> set[str
 
 
 class Redactor:
-    """Hides in anything what looks like a secret, and known values wherever they stand."""
+    """Hides everything that looks like a secret, and known values wherever they occur."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        """values: Known secrets. Those of under 6 characters are ignored, as they may be a part of any word."""
+        """Prepare to hide the known secrets `values`. Those shorter than 6 characters are ignored: any word may contain
+        them.
+        """
         known = sorted((re.escape(value) for value in values if len(value) >= MIN_VALUE), key=len, reverse=True)
         self._known = re.compile("|".join([*known, _PRIVATE_KEY]), re.DOTALL)
 
     def hide_known(self, text: str) -> str:
-        """Return a text without the known values and without private keys, which take several lines."""
+        """Return a text without the known values and without private keys, which span several lines."""
         return self._known.sub(HIDDEN, text)
 
     def text(self, text: str) -> str:
@@ -163,7 +166,7 @@ class Redactor:
         return redact_text(self.hide_known(text))
 
     def anything(self, value: Any) -> Any:
-        """Return what JSON or msgpack can hold, without secrets in its texts."""
+        """Return a value that JSON or msgpack can represent, without secrets in its texts."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list | tuple):
@@ -179,13 +182,13 @@ class Redactor:
 
 
 def hidden_url(url: str) -> str:
-    """Return the URL of a service that takes notifications without all that may be a password: ntfy://…"""
+    """Return the URL of a notification service without anything that may be a password: ntfy://…"""
     scheme, separator, _ = url.partition("://")
     return f"{scheme}{separator}{HIDDEN}" if separator else HIDDEN
 
 
 def hidden_name(words: Sequence[str]) -> str | None:
-    """The name of the first value in a command line that is hidden already; None if there is none."""
+    """Return the name of the first value in a command line that is already hidden; None if there is none."""
     for at, word in enumerate(words):
         if HIDDEN not in word:
             continue
@@ -201,7 +204,7 @@ def _redact_word(word: str) -> str:
     if assigned and assigned[2] and is_secret(assigned[1], assigned[2]):
         return f"{assigned[1]}={HIDDEN}"
     pieces = _PIECES.findall(word)
-    if len(pieces) > 1:  # a line for a shell
+    if len(pieces) > 1:  # The word is a command line for a shell.
         texts = [piece for piece in pieces if not piece.isspace()]
         hidden = iter(redact_words(texts))
         word = "".join(piece if piece.isspace() else next(hidden) for piece in pieces)
@@ -209,9 +212,10 @@ def _redact_word(word: str) -> str:
 
 
 def _replaced(pattern: re.Pattern[str], hide: Callable[[re.Match[str]], tuple[str, int] | None], text: str) -> str:
-    """Replace what `hide` makes something else of; it returns that and up to where in the text it stands.
+    """Replace the secrets that `hide` finds in matches of a pattern.
 
-    Where it returns None, the search goes on behind the name: what follows may be a name too.
+    `hide` returns the replacement of a match and its end in the text. If it returns None, the search continues after
+    the name, because what follows may be a name too.
     """
     parts: list[str] = []
     done = at = 0
@@ -250,7 +254,7 @@ def _hide_password(match: re.Match[str]) -> tuple[str, int] | None:
 
 
 def _is_login(option: str, user: str, colon: str, password: str) -> bool:
-    """Say whether the value of an option is a user and a password; two numbers are ids."""
+    """Return whether the value of an option is a user and a password. Two numbers are ids."""
     words = [word.lower() for word in _WORD.findall(option)]
     numbers = user.isdecimal() and password.isdecimal()
     return bool(words and user and colon and password) and words[-1] in _LOGINS and "/" not in user and not numbers

@@ -1,4 +1,4 @@
-"""Reads a process's place among the tasks of a job from variables that launchers set, each its own.
+"""Finds a process's place among the tasks of a job from variables; each launcher sets its own.
 
 Standard library only.
 """
@@ -14,7 +14,7 @@ class Task:
     """One of several processes that a launcher started."""
 
     job: str
-    """The same for all tasks of a job, for those of no other on this machine; "": the launcher gives none."""
+    """An id that all tasks of a job share, and no other job on this machine has; "": the launcher gives none."""
     rank: int
     size: int
     local_rank: int | None = None
@@ -23,7 +23,9 @@ class Task:
 
 @dataclass(frozen=True)
 class _Launcher:
-    """Names of variables, the first of several that is set counts. jobs: those of each entry together name a job."""
+    """Names of a launcher's variables; of several names, the first that is set counts. The variables of one entry of
+    `jobs` together identify a job.
+    """
 
     rank: str
     size: str
@@ -33,27 +35,30 @@ class _Launcher:
 
 
 _LAUNCHERS = (
-    # torchrun, whoever writes the same variables (Accelerate, DeepSpeed, Ray Train), and shells
+    # torchrun, programs that set the same variables (Accelerate, DeepSpeed, Ray Train), and shells
     _Launcher("RANK", "WORLD_SIZE", (("MASTER_ADDR", "MASTER_PORT"),), ("LOCAL_RANK",), ("GROUP_RANK", "NODE_RANK")),
     # srun; a batch script has no step
     _Launcher(
         "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", (("SLURM_JOB_ID", "SLURM_STEP_ID"),),
         ("SLURM_LOCALID",), ("SLURM_NODEID",),
     ),
-    # Open MPI's mpirun, from 5 on and before
+    # Open MPI's mpirun, from version 5 on and before
     _Launcher(
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", (("PMIX_NAMESPACE",), ("OMPI_MCA_ess_base_jobid",)),
         ("OMPI_COMM_WORLD_LOCAL_RANK",),
     ),
-    # MPICH's and Intel MPI's, which name no job: the tasks of one have the same parent
+    # MPICH and Intel MPI, which name no job: the tasks of one job have the same parent
     _Launcher("PMI_RANK", "PMI_SIZE", (), ("MPI_LOCALRANKID",)),
 )  # fmt: skip
 
 
 def task(environment: Mapping[str, str], parent: str = "") -> Task | None:
-    """This process's place among several; None where no launcher tells of one.
+    """Return this process's place among several; None if no launcher sets one.
 
-    parent: names its parent process, for launchers that do not name their jobs.
+    Args:
+        environment: The variables.
+        parent: Identifies the parent process, for launchers that do not name their jobs.
+
     """
     for launcher in _LAUNCHERS:
         rank, size = (_number(environment, (name,)) for name in (launcher.rank, launcher.size))
