@@ -17,7 +17,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(description: str, *, batch_size: int) -> Parser:
-    """Make the parser of every script. batch_size: the default for one rank."""
+    """Make the parser of every script. `batch_size` is the default for one rank."""
     made = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--batch-size", type=positive, default=batch_size, help="samples per rank and step (%(default)s)")
     made.add_argument("--seed", type=int, default=0, help="seed for weights and shuffling (%(default)s)")
@@ -29,7 +29,7 @@ def parser(description: str, *, batch_size: int) -> Parser:
 
 
 def training_parser(description: str, *, epochs: int, batch_size: int, lr: float) -> Parser:
-    """Make the parser of a script that trains with loop.py. lr: the default learning rate of one rank."""
+    """Make the parser of a script that trains with loop.py. `lr` is the default learning rate of one rank."""
     made = parser(description, batch_size=batch_size)
     made.add_argument("--epochs", type=positive, default=epochs, help="passes over the data (%(default)s)")
     made.add_argument("--lr", type=float, default=lr, help="learning rate of one rank (%(default)s)")

@@ -142,7 +142,7 @@ class Faults:
         return any(fault.phase == phase for fault in self.delays)
 
     def delay(self, phase: str, step: int | None = None) -> None:
-        """Sleep for the delay injected into a phase of a step. step: None is the one that the training loop is in."""
+        """Sleep for the delay injected into a phase of a step; None is the step that the training loop is in."""
         at = self.step if step is None else step
         ms = sum(fault.ms for fault in self.delays if fault.phase == phase and fault.first <= at <= fault.last)
         if ms:
@@ -155,7 +155,7 @@ class Faults:
         return dataset
 
     def inject(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Delay forward, backward and optimizer. model: the module inside DistributedDataParallel."""
+        """Delay forward, backward and optimizer. `model` is the module inside DistributedDataParallel."""
         if self.delayed("forward"):
             model.register_forward_pre_hook(self._slow_forward)
         if self.delayed("backward"):

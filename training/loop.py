@@ -31,7 +31,7 @@ except ImportError:
 
 @dataclass(frozen=True)
 class Trained:
-    """The outcome of a training. finished: False after a stop; seconds: includes the time before a stop."""
+    """The outcome of a training. `finished` is False after a stop; `seconds` includes the time before a stop."""
 
     finished: bool
     steps: int
@@ -75,9 +75,15 @@ def train(
 ) -> Trained:
     """Train for args.epochs epochs, from the checkpoint of a stopped run if there is one.
 
-    loader: made by `loader_for`.
-    loss_of, accuracy_of: return a scalar from outputs and targets.
-    print_every: steps between two lines that rank 0 prints about its own batches; None prints a line per epoch.
+    Args:
+        model: The model, on this rank's devices.
+        optimizer: Updates the model's parameters.
+        loader: Made by `loader_for`.
+        loss_of: Returns the loss, a scalar, from outputs and targets.
+        args: The arguments of the script.
+        here: This process's place among the ranks.
+        accuracy_of: Returns the accuracy, a scalar, from outputs and targets.
+        print_every: Steps between two lines that rank 0 prints about its own batches; None prints a line per epoch.
     """
     if not len(loader):
         leave(here, f"--batch-size {args.batch_size} is larger than a rank's share of the data")

@@ -82,7 +82,17 @@ def write(
     epochs: int,
     seconds: float,
 ) -> None:
-    """Write the checkpoint; every rank calls this. step, epochs: those finished; seconds: training time so far."""
+    """Write the checkpoint; every rank calls this.
+
+    Args:
+        args: The arguments of the script.
+        here: This process's place among the ranks.
+        model: The model.
+        optimizer: Its optimizer.
+        step: Finished steps.
+        epochs: Finished epochs.
+        seconds: Training time so far.
+    """
     # Weights and optimizer state are equal on all ranks; random number generators are not. BatchNorm's running
     # statistics on rank 0 are enough: DistributedDataParallel broadcasts them before each forward.
     random: list[Any] | None = [None] * here.world_size if here.rank == 0 else None

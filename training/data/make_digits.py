@@ -1,8 +1,8 @@
-"""Makes training/data/digits, the handwritten digits that mnist.py reads. Needs scikit-learn and Pillow.
+"""Make training/data/digits, the handwritten digits that mnist.py reads. Needs scikit-learn and Pillow.
 
     python training/data/make_digits.py
 
-Has been run; it is here so that anyone can see, and repeat, what was done to the images.
+The images in the repository were made with this script; it shows, and can repeat, how the originals were changed.
 """
 
 import struct
@@ -13,18 +13,20 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 SIDE = 28
-TRAIN = 1500  # the rows after these are held back
-FOLDER = Path(__file__).parent / "digits" / "MNIST" / "raw"  # where torchvision's MNIST class looks
+TRAIN = 1500  # The rows after these are held back for the test.
+FOLDER = Path(__file__).parent / "digits" / "MNIST" / "raw"  # torchvision's MNIST class looks here.
 
 
 def resize(image: np.ndarray) -> np.ndarray:
-    """8x8 with values 0..16 to 28x28 with values 0..255."""
+    """Return an 8x8 image with values 0..16 as a 28x28 image with values 0..255."""
     picture = Image.fromarray(np.round(image * (255 / 16)).astype(np.uint8))
     return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
-    """MNIST's format: 0, 0, 8 (for unsigned bytes), the number of dimensions, each in big-endian int32, bytes."""
+    """Write MNIST's format: 0, 0, 8 (for unsigned bytes), the number of dimensions, each size in big-endian int32,
+    bytes.
+    """
     header = struct.pack(f">BBBB{array.ndim}i", 0, 0, 8, array.ndim, *array.shape)
     path.write_bytes(header + array.astype(np.uint8).tobytes())
 
