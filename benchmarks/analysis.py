@@ -2,15 +2,15 @@
 
     python benchmarks/analysis.py                     8, 64 and 1,024 ranks, in under a minute
     python benchmarks/analysis.py --updates 60        more updates
-    python benchmarks/analysis.py --steps-per-s 50    more steps in each of them
+    python benchmarks/analysis.py --steps-per-s 50    more steps in each update
 
-The made-up ranks take 30 ms steps; one is late in the second half of the window, and each of them stalls now and then
-without any rhythm, so that every detector has work.
-"From scratch" is findings and means of a window of which no means are known. An update is what a hub does once a
-second: it aligns the records of the steps that have come, splits their waits, moves the window and the engine on, takes
-a new sample of every rank's process, and says again what is found. Printed are medians, and what share of a core one
-update a second takes, and looking at it twice, as a hub does. The last column is what it takes besides to keep the
-history of every quantity, for the charts.
+The synthetic ranks take 30 ms steps. One is late in the second half of the window, and each of them stalls at random,
+so that every detector has work.
+"From scratch" computes the findings and means of a window without known means. An update is what a hub does once a
+second: it aligns the records of the new steps, splits their waits, advances the window and the engine, reads a new
+sample of every rank's process, and judges again. The output shows medians, and the share of a core that updates take at
+one and, as in a hub, at two a second. The last column is the additional cost of the history of every quantity, for the
+charts.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Hub:
         self._new: list[World] = []
 
     def take(self, records: list[list[Step]]) -> None:
-        """Let records enter the window."""
+        """Add records to the window."""
         for rank, steps in enumerate(records):
             self._aligner.add(rank, steps)
         self._new = [split(rows) for rows in self._aligner.pop_complete()]
@@ -92,7 +92,7 @@ class Hub:
             self._engine.append(part)
 
     def read_samples(self, second: int) -> None:
-        """Take a sample of every rank's process, and read what the last ones show."""
+        """Add a sample of every rank's process, and evaluate the last ones."""
         for one in self._processes:
             one.samples.append(sample(second))
         recent = [self._recent.of(one) for one in self._processes]
@@ -128,7 +128,7 @@ class Hub:
 
 
 def measure(ranks: int, updates: int, steps_per_s: int) -> dict[str, list[float]]:
-    """Return the CPU milliseconds of each part, for each time it was done."""
+    """Return the CPU milliseconds of each part, each time that it ran."""
     hub, took_ms = Hub(ranks), defaultdict[str, list[float]](list)
 
     def timed(part: str, work: Callable[[], None]) -> None:
@@ -138,7 +138,7 @@ def measure(ranks: int, updates: int, steps_per_s: int) -> dict[str, list[float]
 
     for first in range(0, STEPS, 50):
         hub.take(made_up_steps(ranks, 50, 2 + first, first >= STEPS // 2))
-    for _ in range(FROM_SCRATCH):  # an engine judges the same steps once
+    for _ in range(FROM_SCRATCH):  # An engine judges the same steps only once.
         timed("from scratch", copy.deepcopy(hub).judge_from_scratch)
     hub.judge_window()
     for update in range(updates):

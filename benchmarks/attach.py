@@ -1,15 +1,16 @@
-"""Attaches to real jobs while they train and detaches again, and compares each job with one that was left alone.
+"""Attach to real jobs while they train and detach again, and compare each job with one that was left alone.
 
     python benchmarks/attach.py --seed 1 --count 50
 
-Jobs of two ranks with gloo: started by torchrun, by torch.multiprocessing, with DataLoader workers, with Lightning
-where it is installed. They are entered in all-reduces, in C code that keeps the GIL, in evaluations, beside threads
-that allocate, at random moments. A job is attached to and detached from several times, with the commands of ddpmon.
+The jobs have two gloo ranks. They are started by torchrun, by torch.multiprocessing, with DataLoader workers, or with
+Lightning if it is installed. ddpmon attaches at random moments: during all-reduces, in C code that holds the GIL, in
+evaluations, beside threads that allocate memory. Each job is attached to and detached from several times, with ddpmon's
+commands.
 
-Prints how many attaches there were, jobs that crashed, hung or ended with other weights, the longest stop of a rank
-(its longest step around an attach or detach, less the median step), and the time from the command to the first step
-shown. With --straggler: after how many steps a rank that is 25% slower is named, after an attach and under
-`ddpmon run`. Exits with 1 if a job came to harm.
+The output has the number of attaches, the jobs that crashed, hung or ended with other weights, the longest stop of a
+rank (its longest step around an attach or detach, less the median step), and the time from the command to the first
+step shown. With --straggler, it has the number of steps until a rank that is 25% slower is named, after an attach and
+under `ddpmon run`. The exit code is 1 if a job was harmed.
 """
 
 from __future__ import annotations
@@ -41,29 +42,29 @@ WAYS = ("ddp", "spawn", "workers", *(["lightning"] if importlib.util.find_spec("
 MOMENTS = ("any", "all-reduce", "C call", "evaluation", "allocation")
 STEPS, ATTACHES_OF_A_JOB = 600, 4
 LIMIT_S = 300.0
-"""A job that takes longer hangs."""
+"""Seconds after which a job counts as hung."""
 BETWEEN_S = (0.5, 3.0)
-"""Time from one attach or detach to the next."""
+"""Shortest and longest time, in seconds, from one attach or detach to the next."""
 AROUND_S = 2.0
-"""A step that ends so long after a command began, or later, is no longer held up by it."""
+"""A step that ends later than this many seconds after a command began is not delayed by that command."""
 STEP = re.compile(r"\bstep ([\d,]+)")
 
 
 @dataclass
 class Figures:
-    """What all jobs showed."""
+    """The results of all jobs."""
 
     attaches: int = 0
     harmed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
-    """Longest time for which each attach, and each detach, held a rank up."""
+    """Longest time, in seconds, for which each attach delayed a rank; the next field has that of each detach."""
     detach_stops_s: list[float] = field(default_factory=list)
     shown_s: list[float] = field(default_factory=list)
 
 
 class Watching:
-    """`ddpmon attach` or `run`, and what it printed so far, with the moment of each line."""
+    """A running `ddpmon attach` or `run`, and its output so far, with the time of each line."""
 
     def __init__(self, *words: str) -> None:
         self.began = time.monotonic()
@@ -79,7 +80,7 @@ class Watching:
             self.lines.append((time.monotonic(), line.rstrip()))
 
     def wait_for(self, pattern: str, limit_s: float) -> tuple[float, str] | None:
-        """The first line with this in it; None: it did not come, or the command ended before."""
+        """Return the first line that matches; None if it did not come in time, or if the command ended before."""
         while time.monotonic() - self.began < limit_s:
             ended = self.process.poll() is not None
             if found := next((line for line in list(self.lines) if re.search(pattern, line[1])), None):
@@ -90,7 +91,7 @@ class Watching:
         return None
 
     def steps_before(self, moment: float) -> int:
-        """The count of steps that was shown last."""
+        """Return the count of steps that was shown last."""
         counts = [found[1] for at, line in self.lines if at <= moment and (found := STEP.search(line))]
         return int(counts[-1].replace(",", "")) if counts else 0
 
@@ -104,7 +105,7 @@ def command(way: str, moment: str, folder: Path, *options: str) -> list[str]:
 
 @contextlib.contextmanager
 def started(way: str, moment: str, folder: Path, steps: int) -> Iterator[subprocess.Popen]:
-    """A job that trains by now; its processes are gone at the end."""
+    """Yield a job that has begun to train; end its processes afterwards."""
     folder.mkdir()
     own = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with (folder / "output").open("w") as output:
@@ -169,7 +170,7 @@ def one_job(
     chance: random.Random,
     figures: Figures,
 ) -> None:
-    """Attach to a job some times, and see whether it computed what the bare one did."""
+    """Attach to a job several times, and check whether it computed the same as the bare one."""
     name, entries = f"{way}, {moment}", []
     with started(way, moment, folder, STEPS) as job:
         for _ in range(ATTACHES_OF_A_JOB):
@@ -199,7 +200,7 @@ def bare_job(way: str, moment: str, folder: Path) -> Path:
 
 
 def named_after(folder: Path, *, attached: bool) -> int | None:
-    """Steps that are shown until rank 1, which is slow from the start, is named; None: it is not."""
+    """Return the number of steps shown until rank 1, which is slow from the start, is named; None if it is not."""
     pattern = r"[!].*rank 1 is slow"
     if attached:
         with started("ddp", "slow", folder, 3 * STEPS) as job:

@@ -1,4 +1,4 @@
-"""A job for `attach.py`: trains for some seconds in one of several ways, and notes when each step ended."""
+"""A job for `attach.py`: trains for some seconds in one of several ways, and records when each step ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parsed() -> argparse.Namespace:
 
 
 class Net(nn.Module):
-    """Sleeps in forward for most of a step."""
+    """A model that sleeps in forward for most of a step."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Net(nn.Module):
 
 
 class Job:
-    """What all ways of training share."""
+    """The parts that all ways of training share."""
 
     def __init__(self, args: argparse.Namespace, rank: int) -> None:
         self.args, self.rank, self.step = args, rank, 0
@@ -66,7 +66,7 @@ class Job:
                 thread.start()
 
     def stepped(self, model: nn.Module) -> None:
-        """A step has ended: note when, and do what the job does besides."""
+        """Record the end of a step, and run the job's additional work."""
         self.step += 1
         self.ends.append(time.monotonic())
         moment, seconds = self.args.moment, self.args.step_ms / 1e3
@@ -79,7 +79,7 @@ class Job:
                 time.sleep(2 * seconds)
             dist.all_reduce(torch.ones(4))
         elif moment == "C call":
-            ctypes.PyDLL(None).usleep(int(3e6 * seconds))  # it keeps the GIL
+            ctypes.PyDLL(None).usleep(int(3e6 * seconds))  # This function holds the GIL.
         elif moment == "evaluation" and self.step % 10 == 0:
             model.eval()
             with torch.no_grad():

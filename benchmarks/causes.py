@@ -1,15 +1,15 @@
-"""Real runs of two gloo ranks with one cause of slowness each, and whether ddpmon names its line or its program.
+"""Run two gloo ranks with one cause of slowness each, and check whether ddpmon names its line or its program.
 
-    python benchmarks/causes.py                          # all of them, one after the other: some 15 minutes
+    python benchmarks/causes.py                          # all causes, one after the other: some 15 minutes
     python benchmarks/causes.py --only decode,regex
-    python benchmarks/causes.py --only clean             # nothing is slow: nobody may be sampled
+    python benchmarks/causes.py --only clean             # nothing is slow: no rank may be sampled
 
 The causes are in causes_steps.py; a comment marks the line that a person would name. A cause is found if the finding
-with the greatest cost names that line (or a range of lines around it, or the function that holds it), or the program,
-the quota or the few cores that hinder the rank. A checkpoint is a pause, which a hint names. `quota` and `disk` need
-root: they limit a cgroup of version 1, and a loop device to 20 MB/s. A line of the script that has nothing to do with
-the cause is a wrong one. The table has the seconds from the first finding about the rank until the line was there, and
-how many samples it rests on.
+with the greatest cost names that line (or a range of lines around it, or the function that contains it), or the
+program, the quota or the few cores that slow the rank down. A checkpoint is a pause, which a hint names. `quota` and
+`disk` need root: they limit a cgroup of version 1, and a loop device to 20 MB/s. A line of the script that is unrelated
+to the cause counts as wrong. The table has the seconds from the first finding about the rank until the line was named,
+and the number of samples behind it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ OTHERS = {
     "garbage": "garbage collector|gc.collect",
     "checkpoint": "checkpoint on rank 1 alone",
 }
-"""Causes that are no line, and what the finding has to say."""
+"""Causes that are not a line, each with a pattern that the finding must match."""
 LIMIT_S = 150.0
 POLL_S = 0.5
 
 
 @dataclass
 class Seen:
-    """What a run's screen and report said."""
+    """Findings of a run's screen and report."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)
     slow_at: float | None = None
@@ -73,7 +73,7 @@ def marked(cause: str) -> tuple[set[int], str]:
 
 
 def verdict(cause: str, seen: Seen) -> tuple[str, str]:
-    """Return "right", "wrong" or "silent", and what was said."""
+    """Return "right", "wrong" or "silent", and the text that was judged."""
     slow = [one for one in seen.findings if one["severity"] != "info" or "line" in one["evidence"]]
     lines = [one["evidence"] for one in slow if "line" in one["evidence"]]
     text = " / ".join(f"{one['text']} {one['advice']}" for one in seen.findings)
@@ -114,7 +114,7 @@ def run(cause: str, seconds: float, folder: Path) -> Seen:
 
 @contextlib.contextmanager
 def slow_disk(folder: Path, cause: str) -> Iterator[None]:
-    """Mount a file system that reads 20 MB a second, with a file, while that is the cause."""
+    """For the cause `disk`, mount a file system that reads 20 MB a second, with a file."""
     if cause != "disk":
         yield
         return
@@ -142,7 +142,7 @@ def slow_disk(folder: Path, cause: str) -> Iterator[None]:
 
 
 def look(seen: Seen, findings: list[Finding]) -> None:
-    """Note when the rank was first called slow, and when a line was first named."""
+    """Record when the rank was first called slow, and when a line was first named."""
     now = time.monotonic()
     late = [one for one in findings if one.severity != "info" and "pattern" in one.evidence]
     if late and seen.slow_at is None:

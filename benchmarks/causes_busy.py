@@ -1,4 +1,4 @@
-"""Another program: it keeps a core busy for a minute and a half at most, and ends with its parent."""
+"""Keep a core busy for a minute and a half at most, and end with the parent process."""
 
 import os
 import time

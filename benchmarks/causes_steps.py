@@ -30,7 +30,7 @@ LOG = logging.getLogger("train")
 
 
 def is_slow(cause: str) -> bool:
-    """Return whether this rank is the slow one, and this its cause."""
+    """Return whether this rank is the slow one and this is its cause."""
     return cause == CAUSE and dist.get_rank() == SLOW_RANK
 
 
@@ -43,7 +43,7 @@ def encoded(side: int) -> bytes:
 
 
 class Pictures(Dataset):
-    """Decodes a picture for each item. Rank 1's are larger, slow to read, locked, or waited for, by cause."""
+    """Decodes a picture for each item. Depending on the cause, rank 1's are larger, slow to read, or behind a lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ def collate(items: list[torch.Tensor]) -> torch.Tensor:
 
 
 def fill_pipe(folder: Path) -> None:
-    """Write a file's contents slowly into a named pipe, again and again."""
+    """Write the contents of a file slowly into a named pipe, again and again."""
     while True:
         with open(folder / "pipe", "wb", buffering=0) as file:
             for _ in range(4):
@@ -111,7 +111,7 @@ def log_slowly(folder: Path) -> logging.Handler:
 
 
 def between_steps(step: int, loss: torch.Tensor, model: nn.Module, folder: Path) -> None:
-    """What a script does beside training."""
+    """Do what a script does beside training, with the cause if it belongs here."""
     if is_slow("regex"):
         re.match(r"(a+)+$", "a" * 17 + "b")  # slow: regex
     if is_slow("subprocess"):
@@ -131,7 +131,7 @@ def between_steps(step: int, loss: torch.Tensor, model: nn.Module, folder: Path)
 
 
 def slow_hook(*_: object) -> None:
-    """A hook that takes its time."""
+    """Sleep in a hook."""
     time.sleep(0.02)  # slow: forward_hook optimizer_hook backward_hook
 
 
@@ -152,7 +152,7 @@ def main() -> None:
     deadline = time.monotonic() + arguments.seconds
 
     def begin() -> None:
-        """The cause begins, before the loader's workers start."""
+        """Start the cause, before the loader's workers start."""
         global CAUSE
         CAUSE = arguments.cause
         if is_slow("forward_hook"):
@@ -197,7 +197,7 @@ def main() -> None:
 
 
 def rank_is_hindered(cause: str) -> None:
-    """Something takes this rank's core: a busy program beside it, a quota, or all its threads share one core."""
+    """Limit this rank's core: by a busy program beside it, by a quota, or by one core for all its threads."""
     if cause in {"busy", "affinity"}:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         for thread in os.listdir("/proc/self/task"):

@@ -3,14 +3,14 @@
     python benchmarks/diagnosis.py           all kinds, phases, sizes and step lengths, and 30 clean runs (an hour)
     python benchmarks/diagnosis.py --quick   one of each kind, in about three minutes
     python benchmarks/diagnosis.py --kinds moving periodic   only runs of these kinds; none: the clean ones
-    python benchmarks/diagnosis.py --step-ms 25   only runs of steps of such a length
+    python benchmarks/diagnosis.py --step-ms 25   only runs with steps of this length
     python benchmarks/diagnosis.py --drawn 20 --seed 100   runs drawn at random: fault, size, phase, ranks, moment
 
-Printed for each run: whether kind, rank and phase in the report are right; how many steps and seconds after the fault
-began it was named, the hub's own pace included; findings above `info` that should not be there; and the gain that the
-report predicts against the real one: the median step of the same run with the fault over that without it. For a rank
-that hangs, or is killed: the seconds from its last step until it was named.
-What is drawn with seeds below 100 may be tuned on; seeds from 100 on are only ever reported, each run once.
+For each run it prints whether kind, rank and phase in the report are right; after how many steps and seconds the fault
+was named, including the hub's own delay; findings above `info` that should not be there; and the gain that the report
+predicts beside the real one: the median step with the fault over that without it. For a rank that hangs or is killed,
+it prints the seconds from its last step until it was named.
+Thresholds may be tuned on runs with seeds below 100. Runs with seeds from 100 on are only reported, each once.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 TELLING = 900, 300
-"""Steps of 25 ms, and of them before the fault, that tell its real gain: fifty before it tell it to within 2% only (one
-standard error, resampled by tens), which was most of how far predictions were off."""
+"""Number of 25 ms steps, and how many of these precede the fault, that are enough to measure its real gain. Fifty steps
+before it measure the gain to within 2% only (one standard error, resampled by tens), which was most of the error of
+predictions."""
 EXPECTED = {
     "persistent": "straggler",
     "moving": "moving_straggler",
@@ -50,11 +51,11 @@ EXPECTED = {
     "dead": "rank_failed",
 }
 OF_ALL = {"moving", "all"}
-"""Kinds that are no rank's."""
+"""Kinds of faults that belong to no single rank."""
 ENDS = {"hang", "dead"}
-"""Kinds that end the steps."""
+"""Kinds of faults after which no more steps are made."""
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
-"""True of a machine that is too busy; counted apart."""
+"""Kinds of findings that are true of a machine that is too busy; they are counted separately."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """right: None for a clean run. named: seconds and steps; predicted, real: gains."""
+    """The result of one case. `right` is None for a clean run, `named` is in seconds and steps, `predicted` and `real`
+    are gains.
+    """
 
     right: bool | None
     named: tuple[float, int] | None
@@ -100,7 +103,7 @@ class Outcome:
 
 
 def run(case: Case) -> Outcome:
-    """Run a case, and judge what ddpmon said of it."""
+    """Run a case, and judge ddpmon's findings."""
     with own_home():
         codes = range(1, 256) if case.kind == "dead" else [0]
         finish([*watched(case.nproc, SCRIPT), *case.arguments()], expected=codes)
@@ -118,13 +121,13 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
     if case.kind == "none":
         return Outcome(None, None, [f["text"] for f in findings], busy)
     kind = EXPECTED[case.kind]
-    if case.kind == "hang":  # It came on again, and the report of a run that went well has no hang.
+    if case.kind == "hang":  # The rank continued afterwards, and the report of a run that ended well has no hang.
         words = f"rank {case.ranks[0]} does not reach"
         right = any(words in event.text and SCRIPT.name in event.text for _, event in events)
         return Outcome(right, named(case, world, events, words), [f["text"] for f in findings], busy)
-    if case.kind in {"transient", "changes"}:  # of one that changed its phase the first part is over
+    if case.kind in {"transient", "changes"}:  # If the fault changed its phase, the first part has ended.
         findings = [f for f in report["findings"] if f["kind"] == kind]
-    if case.kind == "faster":  # Another rank did not change, and nothing is wrong with it.
+    if case.kind == "faster":  # The other rank did not change, and nothing is wrong with it.
         told = [f for f in report["findings"] if f["kind"] == kind and f["ranks"] != list(case.ranks)]
         right = bool(told) and all(f["evidence"].get("changed") == "others" for f in told)
         return Outcome(right, None, [f["text"] for f in findings], busy)
@@ -150,7 +153,9 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
 
 
 def named(case: Case, world: World, events: list, words: str = "") -> tuple[float, int] | None:
-    """Seconds and steps from the end of the first step with the fault (of the last, if it ends them) to its event."""
+    """Return seconds and steps from the end of the first faulty step to its event; for a fault that ends the steps,
+    from the last.
+    """
     words = words or {"moving": "another rank", "all": "all ranks"}.get(case.kind, f"rank {case.ranks[0]} ")
     first = int(np.searchsorted(world.step, case.begin)) - (case.kind in ENDS)
     for clock, event in events:
@@ -161,7 +166,7 @@ def named(case: Case, world: World, events: list, words: str = "") -> tuple[floa
 
 
 def gains(case: Case, mine: list, world: World) -> tuple[float | None, float | None]:
-    """Predicted by the finding, and real, where each step since it began is slow by as much."""
+    """Return the predicted and the real gain, for faults that slow each step since their beginning equally."""
     if not mine or case.kind not in {"persistent", "moving", "uneven", "all"}:
         return None, None
     faulty = world.step >= case.begin
@@ -217,7 +222,7 @@ def everything() -> list[Case]:
 
 
 def drawn(count: int, seed: int) -> list[Case]:
-    """Cases of any kind that does not end the steps, a sixth of them clean, each some 15 s long."""
+    """Draw cases of any kind that does not end the steps, a sixth of them clean, each some 15 s long."""
     chance, cases = random.Random(seed), []
     for _ in range(count):
         nproc, step_ms = chance.randint(2, 6), round(20 * 10 ** chance.random())
@@ -233,7 +238,7 @@ def drawn(count: int, seed: int) -> list[Case]:
         )  # fmt: skip
         if case.kind == "transient":
             case = replace(case, end=begin + chance.randint(steps // 5, steps // 3))
-        elif case.kind == "periodic":  # as much a step on average as a fault of each step
+        elif case.kind == "periodic":  # On average, a step is slowed as much as by a fault in each step.
             case = replace(case, begin=10, size=case.size * case.every)
         cases.append(case)
     return cases

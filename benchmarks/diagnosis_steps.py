@@ -25,11 +25,11 @@ KINDS = (
 BATCH = 8
 HANG_S = 30.0
 BURSTS_BEGIN_S, BURST = 4.0, 0.3
-"""Seconds before the first burst, and its share of the time from one burst to the next."""
+"""Seconds before the first burst, and the bursts' share of the time."""
 RAMP_ENDS = 1.3
-"""Times the length of the ramp that the rest of the run has."""
+"""Length of the rest of the run relative to the ramp."""
 WAS_SLOW = "data"
-"""Phase that was slow before another one is."""
+"""The phase that is slow before the fault moves to another one."""
 
 
 class Schedule:
@@ -76,7 +76,7 @@ class Schedule:
         time.sleep(length / 1e3 / (1 if phase == "optimizer" else args.accumulate))
 
     def strength(self) -> float:
-        """Share of the delay that the current step has."""
+        """Return the share of the delay that applies to the current step."""
         if self.args.kind == "irregular":
             return float(self.chance.random() < 1 / self.args.every)
         if self.args.kind == "ramp":
@@ -91,7 +91,7 @@ class Schedule:
 
 
 class Batches(Dataset):
-    """One item is a batch; loading it takes the phase `data`."""
+    """A dataset in which each item is a batch; loading it takes the time of the phase `data`."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule

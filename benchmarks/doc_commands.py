@@ -28,7 +28,7 @@ from tests.test_docs import FIRST_READ, ROOT, blocks
 from tests.tui.terminal import Terminal
 
 PROGRAMS = {"ddpmon", "torchrun", "git"}
-"""Lines that begin with another word install something, need another program, or are no commands."""
+"""Lines that begin with another word install something, need another program, or are not commands."""
 NOT_ALONE = {
     r"…|\b(CMD|CONFIG|K)\b": "a pattern",
     r"gpu07|node0|first:29400": "several machines",
@@ -37,7 +37,7 @@ NOT_ALONE = {
 }
 """Regular expressions for commands that cannot run alone here, and the reasons."""
 LIVE = {"attach", "stack", "stop"}
-"""Commands that need a run that goes on."""
+"""Commands that need a run that is still running."""
 KEYS = {"attach": b"q", "demo": b"q", "replay": b"q", "rm": b"y\r"}
 """Commands that need a terminal, and the keys that end them."""
 LIMIT_S = 60.0
@@ -72,9 +72,9 @@ def commands(page: Path) -> list[str]:
 
 def expected(line: str) -> set[int]:
     """Return the exit codes that a command may have here."""
-    codes = {0, 130}  # 130: stopped by Ctrl-C
+    codes = {0, 130}  # 130 means stopped by Ctrl-C.
     if "--fail " in line or " status" in line or " stack" in line or "doctor" in line or "diff" in line:
-        codes.add(1)  # they found what they look for
+        codes.add(1)  # These commands exit with 1 if they find what they look for.
     return codes
 
 
@@ -93,7 +93,7 @@ def run(line: str, folder: Path, environment: dict[str, str], limit_s: float = L
         os.killpg(child.pid, signal.SIGINT)
         _, errors = child.communicate()
         if words[0] != "ddpmon" or words[1] == "metrics":
-            return 0  # Ctrl-C is the only end of some programs, and each has an exit code of its own for it
+            return 0  # Some programs end only by Ctrl-C, and each has its own exit code for it.
     if child.returncode not in expected(line):
         print(errors)
     return child.returncode

@@ -1,7 +1,7 @@
-"""Play made-up runs through the analysis alone: without a hub, recording and report, and with fewer judgements.
+"""Play synthetic runs through the analysis alone: without a hub, recording and report, and with fewer judgements.
 
-`play_alone` takes what `play.play` takes, and returns what the findings would show. It leaves out samples of
-processes, and the pauses between steps, and takes a third of the CPU time.
+`play_alone` takes the arguments of `play.play`, and returns what the findings would show. It leaves out samples of
+processes and the pauses between steps, and takes a third of the CPU time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ddpmon.messages import SYNC_COLLECTIVE, SYNC_GRADIENTS, Finding
 
 WINDOW_STEPS, SHOWN_S = 600, 30.0
 JUDGED_STEPS = 25
-"""Steps from one judgement to the next: signals are returned for 360 steps."""
+"""Steps between two judgements: signals are returned for 360 steps."""
 
 
 def play_alone(
@@ -65,7 +65,7 @@ def play_alone(
 
 
 class _Alone(Played):
-    """What the findings show; the last moment stands for the ended dashboard and the report."""
+    """The results of the findings; the last moment is also used as the ended dashboard and the report."""
 
     @property
     def reported(self) -> tuple[Shown, ...]:

@@ -1,26 +1,26 @@
-"""ddpmon beside what else one would take: TraceML from PyPI, py-spy top on the ranks, and bare torchrun, in one run.
+"""Compare ddpmon with alternatives: TraceML from PyPI, py-spy top on the ranks, and bare torchrun, in one run.
 
-    python benchmarks/field.py                                  all of it, as tables in Markdown (some 20 minutes)
-    python benchmarks/field.py --parts place --seconds 45       only what each costs the training thread
-    python benchmarks/field.py --parts runs --rounds 3 --kept F  only whole runs; with what earlier calls left in F
-    python benchmarks/field.py --parts verdicts --seed 3        only what each says of the faults that this seed draws
+    python benchmarks/field.py                                  all parts, as tables in Markdown (some 20 minutes)
+    python benchmarks/field.py --parts place --seconds 45       only the cost of each tool to the training thread
+    python benchmarks/field.py --parts runs --rounds 3 --kept F  only whole runs, with results of earlier calls in F
+    python benchmarks/field.py --parts verdicts --seed 3        only the verdicts on the faults that this seed draws
     python benchmarks/field.py --parts verdicts --only hang crash
 
-TraceML and py-spy come from PyPI into a folder that only their runs see; torch and Python are this ddpmon's. TraceML's
-runs get the two lines in the script that it asks for; ddpmon's get none, and `--headless`. py-spy samples each rank of
-a bare run, on a terminal of its own, and gives no verdict.
+TraceML and py-spy are installed from PyPI into a folder that only their runs use; torch and Python are those of this
+ddpmon. The scripts of TraceML's runs get the two lines that it asks for; those of ddpmon get none, and ddpmon runs with
+`--headless`. py-spy samples each rank of a bare run, in a terminal of its own, and gives no verdict.
 
-Costs: of the training thread in place, in one process in which blocks of steps with and without the tool take turns,
-where the script can switch it (TraceML's patches stay in torch, though off, which flatters it); and of whole runs in
-turn, each of the same number of steps with the same work, which is set once by a bare run: how long a step takes, and
-the CPU seconds of all processes, adopted ones too (`reaper.py`), while steps are measured and from start to end.
-TraceML runs in its default mode, a summary at the end.
+Costs are measured in two ways. In place: in one process, blocks of steps with and without the tool alternate, if the
+script can switch it off (TraceML's patches stay in torch even then, which flatters it). In whole runs: runs of the
+tools alternate, each with the same number of steps and the same work, which a bare run sets once. The results are the
+length of a step, and the CPU seconds of all processes, adopted ones too (`reaper.py`), both while steps are measured
+and from start to end. TraceML runs in its default mode, a summary at the end.
 
-Verdicts: the same script with the same fault under each tool, TraceML in its live mode (`--mode cli`), so that it may
-say what it sees at once. A sentence is right if it names the rank (all of them) and the phase, or says what is wrong
-where it is no rank's phase; `Scenario.is_right` holds every tool to the same words. A tool is right if its closing
-sentences are, or any that it showed while the fault lasted; of a clean run, if it never blamed anybody. What each said
-is printed below the table, so that a reader can judge.
+For verdicts, the same script runs with the same fault under each tool, TraceML in its live mode (`--mode cli`), so that
+it can report at once. A sentence is right if it names the rank (or all of them) and the phase, or says what is wrong if
+no rank's phase is; `Scenario.is_right` applies the same patterns to every tool. A tool is right if its closing
+sentences are right, or any that it showed during the fault; in a clean run, if it never blamed a rank. The sentences
+are printed below the table, so that readers can judge.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from rank_cost import measured as measured_in_rank
 STEPS = Path(__file__).parent / "rank_measures.py"
 FAULTS = Path(__file__).parent / "diagnosis_steps.py"
 STEPS_A_VERDICT = "400"
-"""More than 14 seconds with the fault."""
+"""Steps of a verdict run: the fault lasts more than 14 seconds."""
 PARTS = ("place", "runs", "verdicts")
 PLACE_MS, RUNS_MS = 10.0, 10.0
-"""Length of the steps that are measured in place, and of those of a whole run, as a bare one sets its work."""
+"""Length of the steps that are measured in place, and of the steps of a whole run, as a bare run sets its work."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Verdict:
 
 
 def verdict(tool: Tool, scenario: Scenario, folder: Path) -> Verdict:
-    """Return what a tool says of a run with a fault, and when it first said it."""
+    """Return a tool's sentences on a run with a fault, and when it first named the fault."""
     mark = folder / "mark"
     finished = run(tool, NPROC, FAULTS, [*scenario.arguments, "--steps", STEPS_A_VERDICT, "--mark", str(mark)], folder)
     over = time.time()
@@ -89,11 +89,11 @@ class Costs:
     cpu_s: float
     """CPU seconds of all processes from start to end."""
     bytes: float
-    """Left on disk, a rank and step."""
+    """Bytes on disk per rank and step."""
 
 
 def measured(tool: Tool, folder: Path, nproc: int, arguments: list[str]) -> tuple[Finished, dict]:
-    """Return a run of `rank_measures.py`, and what it says of itself."""
+    """Return a run of `rank_measures.py`, and its results."""
     result = folder / "result"
     finished = run(tool, nproc, STEPS, [*arguments, "--result", str(result)], folder)
     if not result.exists():
@@ -139,7 +139,7 @@ def print_place(chosen: list[Tool], base: Path, seconds: float) -> None:
 
 
 def print_runs(chosen: list[Tool], base: Path, nproc: int, rounds: int, steps: int, kept: Path) -> None:
-    """Rounds of one run of each tool, added to what earlier calls kept."""
+    """Run each tool once a round, add the results to those of earlier calls, and print them."""
     fresh = folders(base)
     earlier = json.loads(kept.read_text()) if kept.exists() else {}
     runs = [Costs(**one) for one in earlier.get("runs", [])]

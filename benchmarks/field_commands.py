@@ -1,4 +1,4 @@
-"""The tools that `field.py` compares: how each is started around a script, and what it said and left of a run."""
+"""The tools that `field.py` compares: how each is started around a script, and what it printed and stored."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from ports import free_port
 REAPER = Path(__file__).parent / "reaper.py"
 POLL_S = 0.1
 COLUMNS, LINES = 240, 60
-"""Size of a terminal that a tool draws on: wide enough for each of its sentences to stand in one line."""
+"""Size of the terminal for a tool that draws: wide enough that each of its sentences fits into one line."""
 
 OnScreen = Callable[[list[str]], str]
-"""A function that returns what the lines of a screen say about how the run does."""
+"""A function that returns the sentences of a screen on the state of the run."""
 
 
 @dataclass
 class Finished:
-    """A run that is over."""
+    """A run that has ended."""
 
     folder: Path
     lines: list[tuple[float, str]] = field(default_factory=list)
-    """Printed lines with the moment (time.time()) of each; of a tool that draws, the whole screen at each change."""
+    """Printed lines with the time (time.time()) of each; for a tool that draws, the whole screen at each change."""
     seconds: float = 0.0
-    """Seconds from its start until none of its processes was left."""
+    """Seconds from the start until none of its processes was left."""
     cpu_s: float = 0.0
-    """CPU of every process of it and of the tool, for so long."""
+    """CPU seconds of all processes of the run and the tool in that time."""
     steps_cpu_cores: float = 0.0
-    """The same while its steps were measured, a second."""
+    """Average number of cores that they used while steps were measured."""
 
 
 class Tool:
-    """Bare torchrun, to begin with."""
+    """The base class of the tools, which is bare torchrun."""
 
     name = "bare torchrun"
     in_place = False
-    """True if the script can switch it on and off, and so measure it in place."""
+    """True if the script can switch the tool on and off, and so measure it in place."""
     draws = False
-    """True if it shows its sentences on a screen that it draws again and again."""
+    """True if the tool shows its sentences on a screen that it redraws."""
 
     def command(self, nproc: int, script: Path) -> list[str]:
         return bare(nproc, script)
@@ -65,23 +65,23 @@ class Tool:
         return {}
 
     def accompany(self, ranks: list[psutil.Process], folder: Path) -> list[subprocess.Popen[bytes]]:
-        """Return what is started beside the ranks."""
+        """Start what runs beside the ranks, and return it."""
         return []
 
     def verdict(self, finished: Finished) -> str:
-        """The sentences that it closes with; "": none."""
+        """Return the tool's closing sentences; "" if there are none."""
         return ""
 
     def is_said(self, line: str) -> bool:
-        """Return whether a line that was printed is a sentence of the tool's on how the run does."""
+        """Return whether a printed line is a sentence of the tool on the state of the run."""
         return False
 
     def on_screen(self, display: list[str]) -> str:
-        """Return what it says on its screen of how the run does; "": nothing."""
+        """Return the sentences on its screen about the state of the run; "" if there are none."""
         return ""
 
     def bytes_left(self, folder: Path) -> int:
-        """Return what it wrote to disk."""
+        """Return how many bytes the tool left on the disk."""
         return 0
 
 
@@ -100,7 +100,7 @@ class Ddpmon(Tool):
         report = json.loads((made / "report.json").read_text())
         texts = [finding["text"] for finding in report["findings"] if finding["severity"] != "info"]
         events = [event[1] for _, line in finished.lines if (event := re.match(r"[\d:]+ +!+ (?!done)(.*)", line))]
-        # A hang that came on again is no finding of a run that went well: it was an event.
+        # A hang that the run recovered from is not a finding of a run that ended well, but was an event.
         return "; ".join(dict.fromkeys([*texts, *events])) or report["verdict"]
 
     def is_said(self, line: str) -> bool:
@@ -117,7 +117,7 @@ class TraceML(Tool):
     def __init__(self, packages: Path, live: bool = False) -> None:
         self._packages = packages
         self.draws = live
-        """`--mode cli` instead of its default, a summary at the end."""
+        """True: `--mode cli` instead of its default, a summary at the end."""
 
     def command(self, nproc: int, script: Path) -> list[str]:
         program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from traceml_ai.launcher.cli import main; main()"
@@ -158,7 +158,7 @@ class PySpy(Tool):
         return [self._top(rank.pid) for rank in ranks]
 
     def _top(self, pid: int) -> subprocess.Popen[bytes]:
-        """On a terminal of its own, whose other end is read so that it never waits."""
+        """Start py-spy in a terminal of its own, whose other end is read so that it never blocks."""
         ours, theirs = open_terminal()
         environment = os.environ | {"TERM": "xterm-256color"}
         top = subprocess.Popen(
@@ -170,12 +170,12 @@ class PySpy(Tool):
 
 
 def of_costs(packages: Path) -> list[Tool]:
-    """Bare, ddpmon, TraceML and py-spy; the last two are in the folder `packages`."""
+    """Return bare torchrun, ddpmon, TraceML and py-spy; the last two are in the folder `packages`."""
     return [Tool(), Ddpmon(), TraceML(packages), PySpy(packages)]
 
 
 def of_verdicts(packages: Path) -> list[Tool]:
-    """Return those that give one, in the way in which they say it first."""
+    """Return the tools that give a verdict, in the mode in which they give it first."""
     return [Ddpmon(), TraceML(packages, live=True)]
 
 
@@ -210,7 +210,7 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
     finished.seconds = time.monotonic() - began
     finished.cpu_s = float(cpu_file.read_text())
     for one in beside:
-        os.kill(one.pid, signal.SIGTERM)  # not terminate(): that waits for one that is over, and forgets what it took
+        os.kill(one.pid, signal.SIGTERM)  # Not terminate(): that waits for an ended process, and its CPU time is lost.
         _, one.returncode, usage = os.wait4(one.pid, 0)
         finished.cpu_s += usage.ru_utime + usage.ru_stime
     reader.join()
@@ -218,14 +218,14 @@ def run(tool: Tool, nproc: int, script: Path, arguments: list[str], folder: Path
 
 
 def open_terminal() -> tuple[int, int]:
-    """Return both ends of a terminal: ours and the program's."""
+    """Return both ends of a terminal: this program's and the other's."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     return ours, theirs
 
 
 def _chunks(end: int) -> Iterator[bytes]:
-    with contextlib.suppress(OSError):  # a terminal that nobody has open any more
+    with contextlib.suppress(OSError):  # No process has the terminal open any more.
         while chunk := os.read(end, 65536):
             yield chunk
     os.close(end)
@@ -251,7 +251,7 @@ def _watch(end: int, finished: Finished, on_screen: OnScreen) -> None:
 
 
 def _ranks(run: int) -> list[psutil.Process]:
-    """Processes of a run that train: they have a rank."""
+    """Return the processes of a run that train: they have a rank."""
     return [one for one in psutil.Process(run).children(recursive=True) if "LOCAL_RANK" in _environment(one)]
 
 
@@ -262,7 +262,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def _cpu_s(run: int, beside: list[subprocess.Popen[bytes]]) -> float:
-    """CPU seconds of a run so far, those of its processes that have ended included, and of what runs beside it."""
+    """Return the CPU seconds of a run so far, including its ended processes and the processes beside it."""
     reaper = psutil.Process(run)
     spent = 0.0
     for process in [reaper, *reaper.children(recursive=True), *(psutil.Process(one.pid) for one in beside)]:

@@ -1,4 +1,4 @@
-"""Tiny synthetic data in the formats that the programs of field_scripts.toml read. Sizes come as texts, from there."""
+"""Tiny synthetic data in the formats that the programs of field_scripts.toml read. That file gives sizes as texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def images(root: Path, count: str, size: str = "32", flat: str = "", splits: str = "train,val") -> None:
-    """Two classes of noise: SPLIT/CLASS/N.jpg, or all in one folder if `flat`."""
+    """Write two classes of noise images: SPLIT/CLASS/N.jpg, or all in one folder if `flat`."""
     from PIL import Image
 
     rng = np.random.default_rng(1)
@@ -24,7 +24,7 @@ def images(root: Path, count: str, size: str = "32", flat: str = "", splits: str
 
 
 def tokens(root: Path, count: str, vocabulary: str, form: str) -> None:
-    """Random tokens. bin: train.bin and val.bin of uint16; npy: a shard each; header: bin after 256 numbers."""
+    """Write random tokens. bin: train.bin and val.bin of uint16; npy: a shard each; header: bin after 256 numbers."""
     rng = np.random.default_rng(1)
     root.mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
@@ -60,7 +60,7 @@ def documents(root: Path, folder: str, count: str) -> None:
 
 
 def instructions(root: Path, count: str) -> None:
-    """Instruction, input and output, as for fine-tuning."""
+    """Write examples with instruction, input and output, as for fine-tuning."""
     rng = random.Random(1)
     word = lambda: "".join(rng.choices("abcdefgh", k=5))
     examples = [{"instruction": word(), "input": word(), "output": word()} for _ in range(int(count))]
@@ -69,7 +69,7 @@ def instructions(root: Path, count: str) -> None:
 
 
 def pairs(root: Path, count: str) -> None:
-    """Two sentences and whether they mean the same, a JSON object each line."""
+    """Write pairs of sentences and whether they mean the same, one JSON object a line."""
     rng = random.Random(1)
     root.mkdir(parents=True, exist_ok=True)
     sentence = lambda: "".join(rng.choices("abcdefgh", k=20))
@@ -78,7 +78,7 @@ def pairs(root: Path, count: str) -> None:
 
 
 def tokenizer(root: Path) -> None:
-    """Write a tokenizer of whole words, with the marks that BERT and GPT need; it knows few words."""
+    """Write a tokenizer of whole words, with the special tokens that BERT and GPT need; it knows few words."""
     words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "</s>", *"abcdefghijklmnopqrstuvwxyz.,:#"]
     model = {"type": "WordLevel", "vocab": {word: i for i, word in enumerate(words)}, "unk_token": "[UNK]"}
     whole = {
@@ -96,7 +96,7 @@ def tokenizer(root: Path) -> None:
 
 
 def digits(root: Path, train: str, test: str) -> None:
-    """Noise in MNIST's own format, where torchvision looks for it."""
+    """Write noise in MNIST's own format, where torchvision looks for it."""
     rng = np.random.default_rng(1)
     folder = root / "MNIST" / "raw"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The faults that `field.py` gives every tool to name, and what makes a verdict on them right: the same for all."""
+"""The faults that `field.py` gives every tool, and the patterns of a right verdict, the same for all tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 NPROC = 4
 BEGIN = 40
-"""First step with a fault."""
+"""The first step with a fault."""
 PHASE_WORDS = {
     "data": r"\bdata\b|input|loader",
     "forward": "forward",
@@ -20,17 +20,17 @@ ROTATES = r"another rank|rotat|different rank|varies|take turns"
 
 @dataclass(frozen=True)
 class Scenario:
-    """A fault, as `diagnosis_steps.py` is asked for it, and what a verdict on it must say."""
+    """A fault: the arguments for `diagnosis_steps.py`, and what a right verdict must say."""
 
     name: str
     arguments: list[str]
     ranks: tuple[int, ...] = ()
     """Ranks that a verdict must name."""
     words: str = ""
-    """A pattern of what must be said besides."""
+    """Pattern that a right verdict must match in addition."""
 
     def is_right(self, said: str) -> bool:
-        """Return whether sentences name these ranks and no other as the first, and say what is wrong."""
+        """Return whether sentences name these ranks, and no other one first, and say what is wrong."""
         if self.name == "clean":
             return not re.search(r"straggler|\bslow\b|\blate\b|imbalance", said, re.IGNORECASE)
         named = re.findall(r"\b(?:R|rank |ranks )(\d+)", said, re.IGNORECASE)
@@ -41,7 +41,7 @@ class Scenario:
 
 
 def drawn(seed: int) -> list[Scenario]:
-    """One of each kind; sizes, ranks and rhythms by chance."""
+    """Return one scenario of each kind, with random sizes, ranks and rhythms."""
     chance = random.Random(seed)
 
     def scenario(name: str, kind: str, ranks: tuple[int, ...], words: str, *more: str) -> Scenario:

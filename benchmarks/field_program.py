@@ -1,4 +1,4 @@
-"""A public training program as field_scripts.toml describes it, and a copy of its checkout made fit to run here."""
+"""A public training program as field_scripts.toml describes it, and a copy of its checkout that can run here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOR_CPU = (
     (r"(torch\.)?nn\.SyncBatchNorm\.convert_sync_batchnorm\((\w+)\)", r"\2"),
     (r"dist\.all_reduce\((\w+), op=dist\.ReduceOp\.AVG\)", r"dist.all_reduce(\1); \1 /= dist.get_world_size()"),
 )
-"""Replacements that most programs need to run as two processes without a GPU, in the files that `cpu` names."""
+"""Replacements with which most programs run as two processes without a GPU, in the files that `cpu` names."""
 OFFLINE = {
     **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
     **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"), "1"),
@@ -42,16 +42,16 @@ STILL = {
     "TOKENIZERS_PARALLELISM": "false",
     "COLUMNS": "120",
 }
-"""Variables with which two runs of one script print the same, and nothing that depends on the clock."""
+"""Variables with which two runs of one script print the same, without anything that depends on the clock."""
 
 
 class UnfitError(Exception):
-    """A checkout that the description does not fit (any more)."""
+    """Reports a checkout that does not match its description."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program. Texts of commands, edits and environment may use {python}, {bin}, {data} and {checkouts}."""
+    """One program. The texts of commands, edits and environment may contain {python}, {bin}, {data} and {checkouts}."""
 
     name: str
     repository: str
@@ -60,26 +60,26 @@ class Program:
     batch: int
     """Samples of one rank in one step, gradient accumulation included."""
     steps: int
-    """Steps that it makes."""
+    """Number of steps that the program makes."""
     calls: int = 0
-    """Calls of `step` of its busiest optimizer, where they are more than `steps`: a step may update a model twice."""
+    """Calls of `step` of its busiest optimizer, if there are more than `steps`: a step may update a model twice."""
     folder: str = ""
     launch: str = "run"
-    """run: our torchrun starts `entry` with `args`; exec: `args` are a launcher's whole command line."""
+    """run: torchrun starts `entry` with `args`; exec: `args` are the whole command line of a launcher."""
     args: tuple[str, ...] = ()
     ranks: int = 2
     cpu: tuple[str, ...] = ()
     edits: tuple[dict[str, str], ...] = ()
-    """{file, find, put}: a regular expression, which must be found, and what takes its place."""
+    """Edits {file, find, put}: a regular expression, which must match, and its replacement."""
     stand_ins: dict[str, str] = field(default_factory=dict)
-    """Modules that are not installed and not what is looked at: file and text."""
+    """Files and texts that replace modules which are not installed and not examined."""
     data: tuple[str, ...] = ()
-    """Calls of field_data's functions: name and arguments in one text."""
+    """Calls of functions of field_data: name and arguments in one text."""
     env: dict[str, str] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
     """Folders for PYTHONPATH."""
     mask: tuple[str, ...] = ()
-    """Patterns of output that differs between runs, times above all."""
+    """Patterns of output that differs between runs, mostly times."""
 
 
 def programs(table: Path) -> list[Program]:
@@ -90,7 +90,7 @@ def programs(table: Path) -> list[Program]:
 
 @dataclass(frozen=True)
 class Copy:
-    """One run's own copy of a checkout, so that no run finds what another left behind."""
+    """A copy of a checkout for one run, so that no run finds files of another."""
 
     program: Program
     root: Path
@@ -106,7 +106,9 @@ class Copy:
         return self.root / "witness"
 
     def make(self) -> None:
-        """Copy, edit, add the witness and the data. UnfitError if the checkout is not what was described."""
+        """Copy and edit the checkout, and add the witness and the data. Raise UnfitError if it does not match its
+        description.
+        """
         program = self.program
         checkout = self.checkouts / program.repository.split("/")[1]
         if not (checkout / program.folder / program.entry).is_file():
@@ -138,7 +140,7 @@ class Copy:
         path.write_text(text)
 
     def _add_witness(self, path: Path) -> None:
-        """After the script's own imports: theirs stay the first, in their order."""
+        """Insert the witness's import after the script's own imports, so that these stay first, in their order."""
         text = path.read_text()
         imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
         lines = text.splitlines(keepends=True)
@@ -173,7 +175,7 @@ class Copy:
         return inherited | OFFLINE | STILL | own | given | more
 
     def masked(self, text: str) -> list[str]:
-        """Lines of output without what differs from run to run."""
+        """Return the lines of output, with everything masked that differs between runs."""
         text = text.replace(str(self.root), "<copy>")
         for pattern in (*self.program.mask, *ALWAYS_DIFFERENT):
             text = re.sub(pattern, "#", text)

@@ -1,4 +1,4 @@
-"""One run of a program's copy, bare or under ddpmon, perhaps with one rank's process stopped most of the time."""
+"""Run a program's copy once, bare or under ddpmon, optionally with one rank's process stopped most of the time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from field_program import Copy
 
 LIMIT_S = 300.0
 STOPPED = 0.75
-"""Share of a slowed rank's time in which its process is stopped, as under a limit of its cgroup."""
+"""Share of the time for which a slowed rank's process is stopped, as under a limit of its cgroup."""
 SHORTEST_S, LONGEST_S, PERIODS_A_STEP = 0.008, 0.04, 4
-"""The rank is stopped and continued several times in each step. Limits of one such period in seconds, and how many
-periods a step has: with fewer, the stops would fall into other phases from step to step."""
+"""The rank is stopped and continued several times in each step. These are the shortest and the longest period in
+seconds, and the number of periods in a step: with fewer, the stops would fall into other phases from step to step."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Slowed:
 
     @property
     def period_s(self) -> float:
-        """Length of one stop and the run after it."""
+        """Length, in seconds, of one stop and the run after it."""
         return min(max(self.step_ms / 1000 / PERIODS_A_STEP, SHORTEST_S), LONGEST_S)
 
 
@@ -46,9 +46,9 @@ class Run:
     raw: dict[str, str]
     weights: dict[int, str] = field(default_factory=dict)
     stamps: list[list[float]] = field(default_factory=list)
-    """Seconds at which each optimizer step of the lowest rank ended."""
+    """Times, in seconds, at which each optimizer step of the lowest rank ended."""
     pauses: list[float] = field(default_factory=list)
-    """Seconds at which that rank began an evaluation, a checkpoint or a DataLoader's iterator."""
+    """Times, in seconds, at which that rank began an evaluation, a checkpoint or a DataLoader's iterator."""
     report: dict | None = None
     headless: list[str] = field(default_factory=list)
 
@@ -63,13 +63,12 @@ class Run:
 
 
 def run(copy: Copy, ddpmon: Path | None, slowed: Slowed | None = None) -> Run:
-    """Run the copy and return what came of it.
+    """Run the copy and return its results.
 
     Args:
         copy: The copy of the program.
         ddpmon: The path of the ddpmon program; None runs the copy without ddpmon.
         slowed: The rank to slow down; None slows none.
-
     """
     program = copy.program
     home = copy.root / "home"
@@ -101,7 +100,9 @@ def run(copy: Copy, ddpmon: Path | None, slowed: Slowed | None = None) -> Run:
 
 
 def finished(command: list[str], folder: Path, environment: dict[str, str], ddpmon: Path | None) -> tuple[int, str]:
-    """Exit code and what came out; 124 after the limit, with nothing of it left running."""
+    """Run a command; return its exit code, which is 124 after the time limit, and its output. None of its processes is
+    left.
+    """
     with tempfile.TemporaryFile("w+") as out:
         streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
         process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **streams)
@@ -122,7 +123,7 @@ def asked(ddpmon: Path, environment: dict[str, str], *words: str) -> str:
 
 
 def written(copy: Copy, ddpmon: Path | None, printed: str) -> dict[str, str]:
-    """Text by rank and stream where our torchrun keeps them apart, else of the launcher as a whole."""
+    """Return the output by rank and stream if torchrun separates them, else the launcher's as a whole."""
     if copy.program.launch == "run":
         logs = copy.root / "home" if ddpmon else copy.root / "logs"
         files = sorted(logs.glob("**/attempt_0/*/std*.log"))

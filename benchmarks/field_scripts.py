@@ -1,18 +1,18 @@
-"""Public training programs as people wrote them, bare and under ddpmon: does it change nothing and tell the truth?
+"""Run public training programs bare and under ddpmon: does ddpmon change nothing, and report correctly?
 
     python benchmarks/field_scripts.py --checkouts DIR                 all of field_scripts.toml, about a minute each
     python benchmarks/field_scripts.py --checkouts DIR --only NAME …   only these
-    python benchmarks/field_scripts.py --checkouts DIR --json OUT      the figures, and what is behind them
+    python benchmarks/field_scripts.py --checkouts DIR --json OUT      the figures, and the data behind them
 
-DIR holds a checkout of each repository under its own name; nothing is fetched. Each program runs on two CPU processes
-with tiny synthetic data three times, each time in a copy of its own: bare, watched, and watched while one rank's
-process is stopped three quarters of the time by signals. What it really did is noted inside it by field_witness.py,
-which knows nothing of ddpmon; what ddpmon tells is read from its report.
+DIR contains a checkout of each repository under its own name; nothing is fetched. Each program runs three times on two
+CPU processes with tiny synthetic data, each time in a copy of its own: bare, watched, and watched while signals stop
+one rank's process three quarters of the time. field_witness.py, which does not depend on ddpmon, records inside the
+program what it really does; ddpmon's account is read from its report.
 
-Printed: whether output (without times), weights of all ranks and exit code are those of the bare run; steps told of
-those made; step time and samples/s told over the witness's; whether the slowed rank was named (live: only while it
-ran). The witness's steps leave out those during which the script evaluated, saved or began with a DataLoader. Below:
-findings above `info` in the clean run, and what was said instead of the slowed rank.
+The output has: whether printed lines (without times), weights of all ranks and exit code are those of the bare run;
+reported steps beside the real number; reported step time and samples/s relative to the witness's; whether the slowed
+rank was named (live: only while the run lasted). The witness's steps leave out those in which the script evaluated,
+saved or started a DataLoader. Findings above `info` in the clean run, and those instead of the slowed rank, follow.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class Outcome:
     steps: int = 0
     steps_made: int = 0
     step_ms: float | None = None
-    """Told over true, as is the next."""
+    """The reported value relative to the true one; the next field too."""
     samples: float | None = None
     false: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     named: str = "–"
     unfelt: bool = False
-    """The fault slowed nothing: a machine too busy to give a rank more than a quarter of a core, for one."""
+    """True if the fault slowed nothing, for example on a machine too busy to give a rank more than a quarter of a
+    core."""
     slowed: list[str] = field(default_factory=list)
     reports: list[dict | None] = field(default_factory=list)
 
@@ -85,7 +86,7 @@ def outcome_of(program: Program, checkouts: Path, ddpmon: Path, *, fault: bool) 
 
 
 def judge(outcome: Outcome, program: Program, runs: dict[str, Run]) -> None:
-    """Compare what ddpmon tells of the watched runs with the bare one and with the witness."""
+    """Compare ddpmon's account of the watched runs with the bare run and with the witness."""
     bare, watched, slowed = runs["bare"], runs["watched"], runs.get("slowed")
     outcome.differences = output_differences(bare, watched)
     outcome.weights = bool(bare.weights) and bare.weights == watched.weights

@@ -1,4 +1,4 @@
-"""Compare ddpmon's account of a run with what the run printed and its witness noted."""
+"""Compare ddpmon's account of a run with the run's output and its witness's records."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from field_program import Program
 from field_runs import Run
 
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
-"""True of a machine that is too busy; told apart."""
+"""Kinds of findings that are true of a machine that is too busy; they are reported separately."""
 ALARMS = re.compile(r"^\d\d:\d\d:\d\d  (stalled|slow|failed|lost)\b")
 LONG_PAUSES = 0.1
 """A finding about pauses is right if the witness saw pauses take more than this share of the time."""
 FELT = 1.5
-"""The slowed run counts as slowed if its mean step takes at least so many times that of the undisturbed run."""
+"""The slowed run counts as slowed if its mean step takes at least this many times that of the undisturbed run."""
 
 
 def output_differences(bare: Run, watched: Run) -> list[str]:
-    """Lines that only one of them printed, - bare and + watched; where ranks share a stream, in whatever order."""
+    """Return the lines that only one run printed, - for bare and + for watched. If ranks share a stream, order is
+    ignored.
+    """
     differences = []
     for name in bare.output.keys() | watched.output.keys():
         lines, others = bare.output.get(name, []), watched.output.get(name, [])
@@ -80,7 +82,7 @@ def busy(run: Run) -> list[str]:
 
 
 def named(run: Run, rank: int) -> str:
-    """Return whether a finding above info is of this rank alone: in the report, else in a line of --headless."""
+    """Return whether a finding above info is about this rank alone: in the report, else in a line of --headless."""
     if any(f["severity"] != "info" and f["ranks"] == [rank] for f in run.findings):
         return "yes"
     return "live" if any(re.match(rf"^\S+  !+ rank {rank} is slow", text) for text in run.headless) else "NO"

@@ -1,8 +1,8 @@
-"""Note what a rank really does, from inside it and without ddpmon: the copies that field_scripts.py runs import this.
+"""Record what a rank really does, from inside it and without ddpmon: the copies that field_scripts.py runs import this.
 
-Counts calls of each optimizer's step by torch's own hook, keeps their times and those of what a script does between
-steps (evaluate, save, begin with a DataLoader), and at the end of the process writes them and a digest of the weights
-as JSON. Also seeds what the script may not seed itself, so that two runs of it are equal.
+It counts the calls of each optimizer's step with torch's own hook, and records their times and those of what a script
+does between steps (evaluate, save, start a DataLoader). At the end of the process it writes these and a digest of the
+weights as JSON. It also sets the seeds that the script may not set, so that two runs of it are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def stepped(optimizer: torch.optim.Optimizer, _args: object, _kwargs: object) ->
 
 
 def note_pause(owner: object, name: str) -> None:
-    """Let calls of a function be noted as a pause of the training."""
+    """Record calls of a function as pauses of the training."""
     function: Callable = getattr(owner, name)
 
     @functools.wraps(function)
@@ -55,8 +55,9 @@ def note_pause(owner: object, name: str) -> None:
 
 
 def digest() -> str:
-    """Return a digest of all weights that were ever optimized, in the optimizers' order; of a sharded one, this rank's
-    part."""
+    """Return a digest of all weights that were ever optimized, in the optimizers' order; for a sharded weight, of this
+    rank's part.
+    """
     state = hashlib.sha256()
     for optimizer in optimizers.values():
         for group in optimizer.param_groups:
@@ -83,7 +84,7 @@ def arm() -> None:
     note_pause(_BaseDataLoaderIter, "_reset")
     note_pause(DataLoader, "_get_iterator")
     atexit.register(finish)
-    util.Finalize(None, finish, exitpriority=100)  # children of torch.multiprocessing run no atexit
+    util.Finalize(None, finish, exitpriority=100)  # Children of torch.multiprocessing do not run atexit functions.
 
 
 arm()

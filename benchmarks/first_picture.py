@@ -1,10 +1,10 @@
-"""Go from nothing to a picture: a wheel of this checkout in an empty environment, without torch, and the demo on a
-screen.
+"""Measure the way from nothing to a first screen: install a wheel of this checkout without torch, and show the demo.
 
     python benchmarks/first_picture.py [--count 3]
 
-Prints seconds, medians of so many environments: the installation with pip (what it downloads included, or taken from
-pip's cache), `ddpmon demo` in a terminal of 80x24 until its verdict is on the screen, and `ddpmon --help`.
+The output has medians, in seconds, over this many empty environments: of the installation with pip (including its
+downloads, or from pip's cache), of `ddpmon demo` in an 80x24 terminal until its verdict is on the screen, and of
+`ddpmon --help`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.tui.terminal import Terminal
 
 ROOT = Path(__file__).parent.parent
 HEAD = "RUNNING"
-"""In the head of the demo's screen."""
+"""A word in the head of the demo's screen."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def built(folder: Path) -> Path:
-    """Return a wheel of this checkout."""
+    """Build a wheel of this checkout, and return its path."""
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
     subprocess.run(pip, check=True)
     return next(folder.glob("*.whl"))

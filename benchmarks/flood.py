@@ -1,11 +1,12 @@
-"""Ranks of 1,000 steps a second: nothing is lost with a hub that keeps up, and nothing slows down when it is stopped.
+"""Flood a hub with ranks of 1,000 steps a second: a hub that keeps up loses nothing, and a stopped hub slows nothing.
 
     python benchmarks/flood.py                 a minute each
     python benchmarks/flood.py --seconds 10    a quick look
 
-First part: two ranks step as fast as told for the time given; printed are the records that arrived and were lost.
-Second part: the same, and the hub is stopped (SIGSTOP) for the middle half of the time; printed are a rank's speed and
-memory before, while and after, measured inside it, and the losses that the report counts.
+First part: two ranks step as fast as possible for the given time; the output has the records that arrived and those
+that were lost.
+Second part: the same, but the hub is stopped (SIGSTOP) for the middle half of the time; the output has a rank's speed
+and memory before, during and after that, measured inside the rank, and the losses that the report counts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SCRIPT = Path(__file__).with_name("rank_measures.py")
 
 
 def stop_the_hub(seconds: float, window: list[float]) -> None:
-    """Stop the hub of the run that begins now for half of its time, and note from when to when."""
+    """Stop the hub of the run that begins now for half of its time, and record both moments in `window`."""
     run = wait_until(lambda: next(iter(runs.all_runs()), None), "no run came")
     wait_until(lambda: (shot := snapshot_now(run)) and shot.step > 0, "no steps came")
     hub = runs.load(run.id).hub
@@ -41,7 +42,7 @@ def stop_the_hub(seconds: float, window: list[float]) -> None:
 
 
 def flood(seconds: float, stopped: bool) -> None:
-    """Run two ranks, and print what became of their records."""
+    """Run two ranks, and print how many of their records arrived."""
     window: list[float] = []
     stopping = threading.Thread(target=stop_the_hub, args=(seconds, window))
     if stopped:

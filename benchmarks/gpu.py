@@ -1,11 +1,11 @@
-"""Watching on a GPU: steps per second bare and watched, run-ahead, weights, and what the phases say.
+"""Measure watching on a GPU: steps per second bare and watched, run-ahead, weights, and the phases.
 
     python benchmarks/gpu.py               needs one CUDA device; about fifteen minutes
     python benchmarks/gpu.py --pairs 1     a quick look: four minutes
 
 Cases: one nccl rank (resnet18, a small transformer) and two gloo ranks that share the device. Bare and watched runs
-alternate. `ahead` is how long the device still works after the host has left the loop: watching must not shorten it to
-nothing, for then it would have synchronised. Weights are compared bit by bit, and the last loss with the recording's.
+alternate. `ahead` is how long the device still works after the host has left the loop: if watching shortened it to
+nothing, it would have synchronised. Weights are compared bit by bit, and the last loss with that in the recording.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WARM_UP_STEPS = 40
 
 
 def run(launcher: str, nproc: int, arguments: list[str]) -> dict:
-    """Return what a run measured of itself."""
+    """Return the measurements that a run made of itself."""
     return json.loads(result_of([*LAUNCHERS[launcher](nproc, SCRIPT), *arguments], {"OMP_NUM_THREADS": "4"}))
 
 
@@ -49,12 +49,12 @@ def recorded() -> list[list[Step]]:
 
 
 def mean_ms(steps: list[Step], name: str) -> float:
-    """Return the mean of a time of all steps after the warm-up."""
+    """Return the mean of one time, in ms, over all steps after the warm-up."""
     return statistics.fmean(getattr(step, f"{name}_us") for step in steps[WARM_UP_STEPS:]) / 1000
 
 
 def print_case(name: str, nproc: int, arguments: list[str], count: int) -> None:
-    """Compare bare and watched runs, and the last one with its recording."""
+    """Compare bare and watched runs, and the last watched one with its recording."""
     found: dict[str, list[dict]] = {launcher: [] for launcher in LAUNCHERS}
     for number in range(count):
         for launcher in LAUNCHERS if number % 2 == 0 else reversed(LAUNCHERS):

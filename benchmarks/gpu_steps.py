@@ -18,7 +18,7 @@ WARM_UP = 30
 
 
 class Transformer(nn.Module):
-    """Four encoder layers over token ids, mean-pooled."""
+    """A model of four encoder layers over token ids, with mean pooling."""
 
     def __init__(self) -> None:
         super().__init__()

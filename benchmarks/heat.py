@@ -1,14 +1,14 @@
-"""Measure how quiet the heat map is where nothing is wrong, and how much of a late rank it shows without findings.
+"""Measure how few cells the heat map lights when nothing is wrong, and how much of a late rank it shows.
 
     python benchmarks/heat.py                       64 ranks; 1, 8 and 64 steps a column; a minute
     python benchmarks/heat.py --ranks 2 1024 --worlds 20
 
-Made-up worlds of 4,096 steps whose own times stray: independently from step to step, or also wandering. Of each, once
-as it is and once with a rank that is late by a tenth or a quarter since the start:
+The synthetic worlds have 4,096 steps whose own times vary: independently from step to step, or also wandering. Each is
+measured as it is, and with a rank that is late by a tenth or a quarter from the start:
 
-- clean: share of the cells that are lit though nothing is wrong;
-- fixed: share of the clean world's cells that 5% over the others lights, with `%`;
-- +10%, +25%: share of the late rank's cells that are lit, and of all other cells then.
+- clean: share of cells that are lit though nothing is wrong;
+- fixed: share of the clean world's cells that a fixed limit of 5% over the others would light, in `%`;
+- +10%, +25%: share of the late rank's cells that are lit, and of all other cells at the same time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATE_BY = (0.10, 0.25)
 
 
 def heat_of(own_ms: Floats) -> Heat:
-    """Return the hub's memory of a world. own_ms: [S, R, 5]."""
+    """Return the hub's heat map of a world with own times [S, R, 5] in ms."""
     heat = Heat()
     heat.append(world_with(own_ms, first=1))
     return heat

@@ -2,12 +2,12 @@
 
     python benchmarks/hostile.py frames                             100,000 frames of each kind at a real hub
     python benchmarks/hostile.py recordings --seed 7                300 damaged recordings, read by every command
-    python benchmarks/hostile.py recordings --seed 7 --only 217     one of them again, and what each command said
+    python benchmarks/hostile.py recordings --seed 7 --only 217     one of them again, and the output of each command
     python benchmarks/hostile.py snapshots                          1,000 on every screen: an hour on a busy core
 
-It prints each fault, what was refused, and the number of faults: a crash, a hang, a step of an honest rank that is not
-recorded exactly, a text that steers the terminal. The exit code is 1 if there was one. The files hostile_*.py describe
-their kinds of input.
+It prints each fault, what was refused, and the number of faults. A fault is a crash, a hang, a step of an honest rank
+that is not recorded exactly, or a text that steers the terminal. The exit code is 1 if there was one. The files
+hostile_*.py describe their kinds of input.
 """
 
 import importlib

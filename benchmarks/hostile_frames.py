@@ -1,8 +1,9 @@
-"""Part of hostile.py: invalid frames at a real hub over real sockets, while honest ranks report their steps.
+"""Part of hostile.py: send invalid frames to a real hub over real sockets, while honest ranks report their steps.
 
-Kinds: random bytes; valid frames in which bytes were changed; valid frames with a field at an extreme; each from a
-process that is no rank, in the names of honest ranks too. Then mutated and extreme frames of a process that is a rank
-itself, and the same three kinds at the viewers' socket. Hub, ranks and viewer are those of the hub's own tests.
+The kinds are random bytes, valid frames with changed bytes, and valid frames with an extreme value in a field. Each is
+sent by a process that is not a rank, also in the names of honest ranks. Then a process that is a rank sends mutated and
+extreme frames, and the same three kinds go to the viewers' socket. Hub, ranks and viewer are those of the hub's own
+tests.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from ddpmon.recording.recording import Recording
 from tests.hub.conftest import RankProcess, Stage, Viewer
 
 COUNT = 100_000
-"""Frames of each kind."""
+"""Number of frames of each kind."""
 FROM = ("random", "mutated", "extreme", "rank-mixed", "viewer-random", "viewer-mutated", "viewer-extreme")
 WORLD = 4
 STEP_US = 10_000
 SENDS_S = 0.1
 PATIENCE_S = 60.0
-"""Time without an acknowledgement after which an honest rank gives up: a busy machine has a slow hub."""
+"""Seconds without an acknowledgement after which an honest rank gives up: on a busy machine the hub is slow."""
 EXTREMES = (
     -1, 0, 1, 1 << 31, 1 << 40, 1 << 47, (1 << 53) - 1, 1 << 53, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -(1 << 63),
     2.5, 1000.0, math.nan, math.inf, -math.inf, 1e308, None, True, "", "x" * 300, "\x1b[31m\x00", [], {}, [[]], [None],
@@ -45,7 +46,7 @@ EXTREMES = (
 
 
 class Honest(threading.Thread):
-    """Honest ranks: they take steps, and keep what they sent until the hub has it, as the probe does."""
+    """Honest ranks: they make steps, and hold what they sent until the hub acknowledges it, as the probe does."""
 
     def __init__(self, ranks: list[RankProcess]) -> None:
         super().__init__(daemon=True)
@@ -104,7 +105,7 @@ def _now_us() -> int:
 
 
 def messages_of(run_id: str, rank: int, pid: int, seq: int) -> list[msgspec.Struct]:
-    """Return one of each kind that a rank may send."""
+    """Return one message of each kind that a rank may send."""
     m, now = messages, _now_us()
     step = m.Step(
         seq, now, 10_000, 1000, 3000, 3500, 300, 300, [m.Sync(0, 8000, 10_000, 4096)], 2.5, 64, 64, 0.1, 40,
@@ -125,7 +126,7 @@ def messages_of(run_id: str, rank: int, pid: int, seq: int) -> list[msgspec.Stru
 
 
 def requests() -> list[msgspec.Struct]:
-    """Return one of each kind that a viewer may send."""
+    """Return one message of each kind that a viewer may send."""
     m, inspected = messages, SeriesRequest(ranks=((0, 0),))
     wish = m.Wish(SeriesRequest(), m.TimelineRequest(), "window", inspected, True, SeriesRequest(("loss",)))
     return [m.Next(), m.Next(3, "an epoch", wish), m.Ask([0, 1]), m.Ask()]
@@ -144,7 +145,7 @@ def mutated(noise: random.Random, message: msgspec.Struct) -> bytes:
 
 
 def extreme(noise: random.Random, message: msgspec.Struct) -> bytes:
-    """Return a frame in which a field has a value at which numbers, texts and lists end."""
+    """Return a frame in which one field has an extreme value."""
     whole = msgspec.msgpack.decode(encode(message))
     inside = whole
     while True:
@@ -165,7 +166,7 @@ KINDS = {"random": random_bytes, "mutated": mutated, "extreme": extreme, "mixed"
 
 
 def send_hostile(stage: Stage, kind: str, count: int, seed: int, pids: list[int]) -> None:
-    """Send so many frames. kind: of KINDS, behind "viewer-" or "rank-" what is attacked, or as whom."""
+    """Send `count` frames of a kind. Its prefix, "viewer-" or "rank-", says which socket is attacked or as whom."""
     who, _, how = kind.rpartition("-")
     noise, own = random.Random(seed), WORLD - 1
     if who == "viewer":
@@ -195,7 +196,7 @@ def send_hostile(stage: Stage, kind: str, count: int, seed: int, pids: list[int]
 
 
 class Watch(threading.Thread):
-    """Asks the hub for one snapshot after the other, and follows its memory."""
+    """Requests one snapshot after the other from the hub, and measures its memory."""
 
     def __init__(self, viewer: Viewer, hub: int) -> None:
         super().__init__(daemon=True)
@@ -236,7 +237,7 @@ def hunt(seed: int, numbers: Sequence[int]) -> list[str]:
 
 
 def attack(stage: Stage, seed: int, count: int) -> list[str]:
-    """Send so many frames of each kind, and return each fault."""
+    """Send `count` frames of each kind, and return each fault."""
     hub = stage.hub(before=["env"])
     honest = Honest([stage.rank_process(rank) for rank in range(WORLD - 1)])
     watch = Watch(stage.viewer(), hub.pid)
@@ -257,7 +258,7 @@ def attack(stage: Stage, seed: int, count: int) -> list[str]:
     trouble = [] if answered else ["a viewer got no snapshot"]
     trouble += [] if hub.poll() is None else [f"the hub ended with {hub.returncode}"]
     stage.end()
-    hub.wait(300)  # it reads all of it again for its report
+    hub.wait(300)  # The hub reads the whole recording again for its report.
     assert watch.shot is not None
     print(f"refused: {'; '.join(f'{one.count:,} {one.what} (rank {one.rank})' for one in watch.shot.refused)}")
     print(f"hub at most {watch.most_mb:.0f} MB; a viewer waited at most {watch.longest_s:.1f} s")
@@ -269,7 +270,7 @@ def attack(stage: Stage, seed: int, count: int) -> list[str]:
 
 
 def differences(stage: Stage, honest: Honest) -> list[str]:
-    """Return where the recording differs from what the honest ranks sent."""
+    """Return the differences between the recording and what the honest ranks sent."""
     trouble = [f"{honest.unacknowledged} batches are not acknowledged"] if honest.unacknowledged else []
     with Recording(stage.run) as recording:
         ids = {process.rank: process.id for process in recording.processes() if process.attempt == 0}

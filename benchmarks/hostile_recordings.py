@@ -1,7 +1,7 @@
-"""Part of hostile.py: damaged recordings, each read with every command.
+"""Part of hostile.py: damage recordings, and read each with every command.
 
-The recording that ships with ddpmon is cut; bytes are flipped and pages wiped; columns get values of other types and
-sizes; rows, tables and columns go; views, folders and pipes take their place.
+The recording that ships with ddpmon is truncated; bytes are changed and pages overwritten; columns get values of other
+types and sizes; rows, tables and columns are removed; views, folders and pipes replace it.
 """
 
 # ruff: noqa: S608  the names of tables and columns are our own
@@ -37,7 +37,7 @@ from ddpmon.runs import Run
 
 COUNT = 300
 HANGS_S = 120.0
-"""A command that takes so long on such a small recording hangs."""
+"""Seconds after which a command on such a small recording counts as hung."""
 GROWS_BYTES = 1 << 30
 ID = "20260101-000000-{:04x}"
 VALUES = (
@@ -55,11 +55,11 @@ COMMANDS = (
 
 
 class HangError(Exception):
-    """A reader took HANGS_S."""
+    """Reports that a reader took longer than `HANGS_S`."""
 
 
 def cut(rng: random.Random, path: Path, whole: bytes) -> str:
-    """Lose the end of the file, most often little of it."""
+    """Remove the end of the file, most often a small part."""
     lost = rng.choice((1, 100, 4096, 5000, rng.randrange(1, len(whole)), rng.randrange(1, len(whole))))
     path.write_bytes(whole[:-lost])
     return f"cut by {lost:,} bytes"
@@ -77,7 +77,7 @@ def flip(rng: random.Random, path: Path, whole: bytes) -> str:
 
 
 def wipe(rng: random.Random, path: Path, whole: bytes) -> str:
-    """Pages of nothing, of noise, or of other pages."""
+    """Overwrite pages with zeros, with noise, or with other pages."""
     data = bytearray(whole)
     count = rng.choice((1, 3, 30))
     what = rng.choice(("zeros", "noise", "others"))
@@ -90,7 +90,7 @@ def wipe(rng: random.Random, path: Path, whole: bytes) -> str:
 
 
 def update(rng: random.Random, path: Path, whole: bytes) -> str:
-    """Values that cannot be, in one column or several, in one row or all."""
+    """Write impossible values, into one column or several, in one row or all."""
     told = []
     with _open(path, whole) as db:
         for _ in range(rng.choice((1, 1, 1, 3, 10))):
@@ -108,7 +108,7 @@ def update(rng: random.Random, path: Path, whole: bytes) -> str:
 
 
 def restructure(rng: random.Random, path: Path, whole: bytes) -> str:
-    """Tables, columns and rows go; others come."""
+    """Remove tables, columns and rows, or add others."""
     with _open(path, whole) as db:
         table = rng.choice([*tables.TABLES, "processes", "step_blocks"])
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
@@ -139,7 +139,7 @@ def restructure(rng: random.Random, path: Path, whole: bytes) -> str:
 
 
 def replace(rng: random.Random, path: Path, whole: bytes) -> str:
-    """Something else in its place."""
+    """Put something else in the recording's place."""
     way = rng.choice(("empty", "folder", "pipe", "text", "noise", "another database", "nothing", "more behind it"))
     if way == "folder":
         path.mkdir()
@@ -184,7 +184,7 @@ def play(run: Run) -> None:
 
 
 def command(*words: str) -> tuple[int, str]:
-    """Return the exit code of a command line in this process, and what it says on stderr."""
+    """Run a command line in this process; return its exit code and its text on stderr."""
     out, err = io.StringIO(), io.StringIO()
     before = sys.argv
     sys.argv = ["ddpmon", *words]
@@ -201,7 +201,7 @@ def command(*words: str) -> tuple[int, str]:
 
 
 def check_report(made: dict[str, object]) -> None:
-    """That nothing is told that cannot be: a step that was lost was made."""
+    """Check that a report's numbers are possible."""
     steps = made["steps"]
     assert isinstance(steps, dict)
     lost = steps["records_lost"]
@@ -209,7 +209,7 @@ def check_report(made: dict[str, object]) -> None:
 
 
 def checked_command(*words: str) -> str:
-    """Return what a command refused a recording with, "" if it did not; raise what is a crash."""
+    """Return the text with which a command refused a recording, or "" if none. Raise AssertionError on a crash."""
     code, said = command(*words)
     lines = said.splitlines()
     if code not in (0, 1, 2) or len(lines) > 1 or (lines and not lines[0].startswith("ddpmon: ")):
@@ -218,7 +218,7 @@ def checked_command(*words: str) -> str:
 
 
 def replayed(run: Run) -> str:
-    """Replay a recording, and return what that was refused with."""
+    """Replay a recording; return the text with which it was refused, or ""."""
     try:
         play(run)
     except RecordingError as error:
@@ -227,7 +227,7 @@ def replayed(run: Run) -> str:
 
 
 def readers(run: Run, other: Run) -> dict[str, Callable[[], str]]:
-    """Return all that reads a recording, by name."""
+    """Return everything that reads a recording, by name."""
     reading = {" ".join(words): partial(checked_command, words[0], run.id, *words[1:]) for words in COMMANDS}
     comparing = {"ls": partial(checked_command, "ls"), "diff": partial(checked_command, "diff", run.id, other.id)}
     return reading | comparing | {"replay": partial(replayed, run)}
@@ -239,7 +239,7 @@ def hang(*_: object) -> None:
 
 
 def attack(number: int, seed: int, demo: Run) -> tuple[str, dict[str, str], list[str]]:
-    """Damage a recording and read it: how it was damaged, what each reader refused with, and what crashed."""
+    """Damage a recording and read it; return the kind of damage, each reader's refusal, and the crashes."""
     rng = random.Random(f"{seed} {number}")
     run_id = ID.format(number % 65_536)
     folder = runs.run_dir(run_id)

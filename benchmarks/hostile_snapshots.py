@@ -1,9 +1,9 @@
-"""Part of hostile.py: mutated snapshots on every screen of the dashboard, and in every text of the command line.
+"""Part of hostile.py: show mutated snapshots on every screen of the dashboard, and in every text of the command line.
 
-A true snapshot of each kind is changed in a few places and sent through the decoder of every viewer, until one is
-taken; that is shown in 80x24 and 160x50, and now and then in other sizes, on all screens, with keys pressed. Found are
-those that end the dashboard or a command, that take more than a few seconds of a core, or that put on the screen what
-steers a terminal.
+A valid snapshot of each kind is changed in a few places and sent through the decoder of every viewer, until the decoder
+accepts one. That one is shown in 80x24 and 160x50, sometimes in other sizes, on all screens, with keys pressed. A fault
+is a snapshot that ends the dashboard or a command, that takes more than a few seconds of a core, or that puts text on
+the screen that steers a terminal.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.tui.hostile_views import assert_plain, dashboard, texts
 
 COUNT = 1000
 LONG_S = 10.0
-"""Seconds of a core after which a snapshot counts as slow."""
+"""CPU seconds after which a snapshot counts as slow."""
 MEMORY_BYTES = 4 << 30
-"""Memory limit at which a runaway test ends, before it takes the machine's memory."""
+"""Memory limit at which a runaway test ends before it uses up the machine's memory."""
 
 
 async def show_everywhere(shot: Snapshot, dice: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Start runs, real ones and made-up ones, and print what was measured of them: shared by the programs beside this."""
+"""Start real and synthetic runs, and print measurements: shared by the programs in this folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bare(nproc: int, script: Path) -> list[str]:
 
 
 def watched(nproc: int, script: Path, *options: str) -> list[str]:
-    """Return the command that runs a script under ddpmon. options: of `ddpmon run`."""
+    """Return the command that runs a script under ddpmon. `options` are those of `ddpmon run`."""
     return [*DDPMON, "run", "--headless", "--nproc", str(nproc), *options, str(script)]
 
 
@@ -48,7 +48,7 @@ def result_of(command: Sequence[str], environment: dict[str, str] | None = None,
 
 
 def finish(command: Sequence[str], environment: dict[str, str] | None = None, expected: Iterable[int] = (0,)) -> None:
-    """Run a command to its end, in the folder of the runs; end this program with its output if it fails."""
+    """Run a command to its end, in the folder of the runs. If it fails, exit with its output."""
     done = subprocess.run(
         command, cwd=os.environ["DDPMON_HOME"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {}), stderr=subprocess.STDOUT, check=False,
@@ -74,7 +74,7 @@ def own_home() -> Iterator[Path]:
 def make_run(
     name: str, world_size: int, *, nnodes: int = 1, host: str = "", age_s: float = 0.0, supervisor: int = 0
 ) -> runs.Run:
-    """Create a run that began `age_s` ago. supervisor: its pid; 0: this process."""
+    """Create a run that began `age_s` ago. `supervisor` is its pid; 0 means this process."""
     run = runs.Run(
         id=runs.new_id(), name=name, argv=["true"], script="train.py", script_args=[], cwd="/",
         host=host or socket.gethostname(), boot_id=runs.boot_id(), created_at=time.time() - age_s,
@@ -103,7 +103,7 @@ def kill(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def wait_until(found: Callable[[], Found], what: str, seconds: float = 180.0) -> Found:
-    """Call a function until it returns something true, and return that; end this program if that takes too long."""
+    """Call a function until it returns something true, and return that. Exit if that takes too long."""
     deadline = time.monotonic() + seconds
     while not (value := found()):
         if time.monotonic() > deadline:
@@ -119,17 +119,17 @@ def cpu_s(pid: int) -> float:
 
 
 def options(description: str) -> argparse.ArgumentParser:
-    """Return a parser of arguments that shows a program's docstring as it is written."""
+    """Return an argument parser that shows a program's docstring unchanged."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def middle(values: Sequence[float], digits: int = 2, unit: str = "") -> str:
-    """Return the median of measured values with their lowest and highest one."""
+    """Return the median of measured values with the lowest and the highest one."""
     return f"{statistics.median(values):.{digits}f}{unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def load() -> str:
-    """Return how busy this machine is: figures from a busy one are others."""
+    """Return how busy this machine is, because a busy one gives other figures."""
     return f"load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 

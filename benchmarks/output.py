@@ -1,9 +1,9 @@
-"""Measure what it costs to read the output of ranks: the share of a core that a run's drain takes.
+"""Measure the cost of reading the output of ranks: the share of a core that a run's drain takes.
 
     python benchmarks/output.py [--ranks 8] [--lines-per-s 100] [--seconds 10]
 
-Ranks are processes without torch that all print so many lines a second into the run's spools, which a real drain
-empties.
+The ranks are processes without torch. All of them print this many lines a second into the run's spools, which a real
+drain empties.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Play a made-up run through the hub's own store, and return what ddpmon showed of it at each moment and at the end.
+"""Play a synthetic run through the hub's own store, and return what ddpmon showed of it at each moment and at the end.
 
     from play import Pause, play
     played = play(own_ms, transfer_ms, hosts=["a"] * 4 + ["b"] * 4)
     played.moments[-1].verdict, played.ended.verdict, played.report["verdict"]
 
-Ranks speak the protocol of real ones (hello, batches, goodbye); collector, recorder, store and bookkeeping are the
-hub's, which judges twice a second of the run's own time, or after each longer step. Nothing is waited for.
+Ranks speak the protocol of real ones (hello, batches, goodbye). Collector, recorder, store and bookkeeping are the
+hub's, which judges twice a second of the run's own time, or after each longer step. The program never sleeps or waits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ddpmon.store.endings import whole_ending
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
-judging.SURVIVED = ()  # a fault in judging ends a program that measures it
+judging.SURVIVED = ()  # A fault in judging must end a program that measures it.
 TICK_US, SAMPLE_US = 500_000, 1_000_000
 START_S = 5.0
 """Seconds from the start of the run to the beginning of its first step."""
@@ -61,7 +61,9 @@ GRADIENT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Pause:
-    """Time in which ranks do something else before a step. kind: index into messages.PAUSES; ranks: all if empty."""
+    """Time in which ranks do something else before a step. `kind` is an index into messages.PAUSES; empty `ranks` mean
+    all.
+    """
 
     before: int
     """Index of the step."""
@@ -89,7 +91,7 @@ class Shown:
 
     @classmethod
     def of(cls, finding: Finding | dict[str, Any]) -> Shown:
-        """finding: as a hub has it, or as a report does."""
+        """Convert a finding, as a hub or a report has it."""
         facts = finding if isinstance(finding, dict) else msgspec.to_builtins(finding)
         evidence = facts["evidence"]
         return cls(
@@ -120,12 +122,12 @@ class Said:
     severity: str
     text: str
     finding: Shown | None
-    """The finding that has this text; None: no finding that lasts has it."""
+    """The finding with this text; None if no lasting finding has it."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """All that ddpmon showed of a run."""
+    """Everything that ddpmon showed of a run."""
 
     moments: list[Moment]
     events: list[Said]
@@ -133,7 +135,7 @@ class Played:
     """The dashboard of the run once it has ended, opened from its recording."""
     report: dict[str, Any]
     step_ms: Floats
-    """[S] Real length of each step."""
+    """[S] Real length of each step in ms."""
 
     @property
     def reported(self) -> tuple[Shown, ...]:
@@ -142,7 +144,7 @@ class Played:
 
     @property
     def hours(self) -> float:
-        """Return how long the run took."""
+        """Return how many hours the run took."""
         return float(self.step_ms.sum()) / 3.6e6
 
 
@@ -156,13 +158,20 @@ class Timeline:
     own_us: Ints
     """[S, R, 5]"""
     paused_us: Ints
-    """[S, R] Before the step's own time, and part of its length."""
+    """[S, R] Pause before the step's own time, which is part of the step's length."""
     meets: Bools
     """[S] Whether ranks wait for each other at its end."""
 
     @classmethod
     def of(cls, own_ms: Floats, transfer_ms: ArrayLike, pauses: Sequence[Pause] = (), sync_every: int = 1) -> Timeline:
-        """own_ms: [S, R, 5]. transfer_ms: [S], or [S, R] where ranks leave the synchronisation apart."""
+        """Build the timeline from own and transfer times.
+
+        Args:
+            own_ms: [S, R, 5] own times.
+            transfer_ms: [S], or [S, R] if ranks leave the synchronisation at different times.
+            pauses: Evaluations, checkpoints and the like.
+            sync_every: Ranks wait for each other only in every `sync_every`-th step.
+        """
         own_us = np.round(np.maximum(own_ms, 0.0) * 1e3).astype(np.int64)
         steps, ranks, _ = own_us.shape
         transfer = np.asarray(transfer_ms, float)
@@ -183,11 +192,13 @@ class Timeline:
 
     @property
     def step_ms(self) -> Floats:
-        """[S] The time that each step added to the run, in ms."""
+        """[S] The time in ms that each step added to the run."""
         return np.diff(self.end_us.max(axis=1), prepend=0) / 1e3
 
     def table(self, begin_us: int, samples: ArrayLike, tokens: ArrayLike, kind: int) -> Table:
-        """[S, R] The records that ranks send. begin_us: when the first step begins, by the clock of the ranks."""
+        """Return the records [S, R] that ranks send. `begin_us` is the beginning of the first step by the clock of the
+        ranks.
+        """
         length = self.end_us - self.start_us
         table = np.zeros(length.shape, ROW)
         table["step"] = 1 + np.arange(len(length))[:, None]
@@ -216,19 +227,19 @@ def play(
     lost: ArrayLike = False,
     sync_every: int = 1,
 ) -> Played:
-    """Play a run; the i-th step of `own_ms` is the run's step i + 1, and the first one is set apart as in every run.
+    """Play a run. The i-th step of `own_ms` is the run's step i + 1; the first step is excluded, as in every run.
 
     Args:
         own_ms: [S, R, 5] data, forward, backward, optimizer, other of each rank.
-        transfer_ms: [S] from the last arrival to the end of the step; [S, R] where it takes each rank its time.
-        hosts: [R] the name of each rank's host; all are on one if empty.
-        samples: [S, R] or what broadcasts to it: samples of each step.
-        tokens: the same of tokens; 0: there are none.
-        pauses: evaluations, checkpoints and the like.
-        clocks: [S, R] or what broadcasts to it: MHz of each rank's GPU; None: there is none.
-        starved: [S, R] or what broadcasts to it: share of the time in which a rank had no core; None: not measured.
-        lost: [S, R] or what broadcasts to it: records that are lost while the rank's heartbeat goes on.
-        sync_every: ranks wait for each other only in every so manyth step (local SGD).
+        transfer_ms: [S] from the last arrival to the end of the step; [S, R] if it differs between ranks.
+        hosts: [R] the name of each rank's host; if empty, all are on one host.
+        samples: Samples of each step, [S, R] or a shape that broadcasts to it.
+        tokens: Tokens of each step in the same form; 0: there are none.
+        pauses: Evaluations, checkpoints and the like.
+        clocks: MHz of each rank's GPU, [S, R] or a shape that broadcasts to it; None: there are no GPUs.
+        starved: Share of the time in which a rank had no core, in the same form; None: not measured.
+        lost: Whether a record is lost while the rank's heartbeat goes on, in the same form.
+        sync_every: Ranks wait for each other only in every `sync_every`-th step (local SGD).
     """
     timeline = Timeline.of(own_ms, transfer_ms, pauses, sync_every)
     shape = timeline.end_us.shape
@@ -245,7 +256,7 @@ def play(
 
 
 class _Hub:
-    """The parts of a hub that learn, fed by a timeline instead of sockets."""
+    """The learning parts of a hub, fed by a timeline instead of sockets."""
 
     def __init__(
         self, timeline: Timeline, hosts: list[str], pauses: Sequence[Pause], sync_every: int, *, gpu: bool
@@ -284,7 +295,7 @@ class _Hub:
             self._take(rank, hello, self.began_s)
 
     def played(self) -> Played:
-        """Feed it the whole run, at the pace of a hub."""
+        """Feed the whole run at the pace of a hub, and return what was shown."""
         moments, events, ends = [], [], self.timeline.end_us
         for tick in range(1, int(ends.max()) // TICK_US + 2):
             upto = self._ended_by(tick * TICK_US)
@@ -298,7 +309,7 @@ class _Hub:
         return Played(moments, events, ended, recorded_report(self.store.run), self.timeline.step_ms)
 
     def _ended_by(self, moment_us: int) -> Ints:
-        """[R] How many steps each rank has ended."""
+        """Return how many steps each rank has ended, [R]."""
         upto = self.sent.copy()
         ends = self.timeline.end_us
         for rank in range(self.ranks):
@@ -306,7 +317,7 @@ class _Hub:
         return upto
 
     def _send(self, upto: Ints, now_s: float) -> None:
-        """Have each rank send a batch: its records since the last one, and a sample once a second."""
+        """Let each rank send a batch: its records since the last one, and a sample once a second."""
         self.seq += 1
         now_us = round(now_s * 1e6)
         samples = now_us - self.sampled_us >= SAMPLE_US
@@ -349,7 +360,7 @@ class _Hub:
         return Moment(step, seconds, store.state, store.verdict.text, shown)
 
     def _end(self, now_s: float, events: list[Said]) -> Moment:
-        """End the run as its hub does; returns what its recording shows."""
+        """End the run as its hub does; return what its recording shows."""
         store = self.store
         for rank in range(self.ranks):
             self._take(rank, Bye(rank, FIRST_PID + rank, self.seq), now_s)

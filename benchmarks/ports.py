@@ -1,4 +1,4 @@
-"""Choose free ports for programs that are told where to listen or where to meet."""
+"""Choose free ports for programs that need to know where to listen or to meet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def free_port() -> int:
-    """Return a port that nothing listens at and that the kernel gives to nobody who asks it for any."""
+    """Return a port that no process listens on, and that the kernel does not assign by itself."""
     beyond = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.randrange(10_000, beyond)

@@ -7,27 +7,27 @@
     python benchmarks/rank_cost.py passes               CPU of the reads at the beginning and end of a DataLoader
     python benchmarks/rank_cost.py gaps                 how long the training thread waits for the GIL
     python benchmarks/rank_cost.py sampling             what samples of its stack cost a rank
-    python benchmarks/rank_cost.py sampling-bias        how often samples show code that keeps the GIL
+    python benchmarks/rank_cost.py sampling-bias        how often samples show code that holds the GIL
 
-in-place: blocks of steps take turns: torch as it came, with ddpmon's wrappers but nobody who listens, and watched
-(ABCCBA; `rank_measures.py`). What is compared is the training thread's CPU time: waiting for other ranks is not in it,
-and a machine that slows down slows both of a pair. Caches are as cold as real work leaves them. Printed: the median of
-what pairs of blocks differ by, and its 95% interval by resampling the pairs (bootstrap). Of a block it is the half of
-the steps that other processes disturbed least. What is inside the layers, the autograd engine and the optimizer's
-arithmetic is the same in all states and is taken out, as its noise hides what is looked for. The last column has it in:
-what caches that we filled cost there too.
+in-place: three states alternate in blocks of steps: unchanged torch, torch with ddpmon's wrappers but without a
+listener, and watched (ABCCBA; `rank_measures.py`). The training thread's CPU time is compared: it does not include
+waiting for other ranks, and a machine that slows down slows both blocks of a pair. Caches are as cold as real work
+leaves them. The output has the median difference of pairs of blocks, and its 95% interval by resampling the pairs
+(bootstrap). Of each block, only the half of the steps that other processes disturbed least counts. Time inside the
+layers, the autograd engine and the optimizer's arithmetic is the same in all states and is subtracted, because its
+noise would hide the difference. The last column includes it: there, the caches that ddpmon fills cost time too.
 
-background: to the CPU of the sending thread and of ZeroMQ's comes what `in-place` measures of the training thread: in a
-paced loop it would drown in the cost of waking up.
+background: the CPU of the sending thread and of ZeroMQ. The training thread's part, which `in-place` measures, comes on
+top: in a paced loop it would be hidden by the cost of waking up.
 
-gaps: one rank takes 1,000 optimizer steps a second and reads the clock in between, so that the sending thread always
-has something to send. A gap is the time between two readings, less the time without a core. What watching adds are
-waits for the GIL.
+gaps: one rank makes 1,000 optimizer steps a second and reads the clock in between, so that the sending thread always
+has something to send. A gap is the time between two readings, less the time without a core. Watching adds waits for the
+GIL.
 
-sampling: blocks of one rank's steps, half Python and half arithmetic, take turns: sampled and not (ABBA).
+sampling: sampled and unsampled blocks of one rank's steps, half Python and half arithmetic, alternate (ABBA).
 
-sampling-bias: a thread searches with a regular expression, which keeps the GIL, and then sleeps, again and again.
-Printed: the share of the time that it searched, and the share of samples that show it, with the timer that signals it
+sampling-bias: a thread searches with a regular expression, which holds the GIL, and then sleeps, again and again. The
+output has the share of the time that it searched, and the share of samples that show it, with the timer that signals it
 and without.
 """
 
@@ -65,7 +65,7 @@ class Estimate:
 
     @classmethod
     def of(cls, pairs: np.ndarray) -> Estimate:
-        """Return the median of what pairs differ by, and its bootstrap interval."""
+        """Return the median difference of pairs, and its bootstrap interval."""
         drawn = np.random.default_rng(0).choice(pairs, (2000, len(pairs)))
         low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
         return cls(float(np.median(pairs)), float(low), float(high))
@@ -75,19 +75,19 @@ class Estimate:
 
 
 def measured(command: Sequence[str], measure: str, environment: dict[str, str] | None = None, **given: float) -> Any:
-    """Return what one run of `rank_measures.py` measured. given: options of it."""
+    """Return the measurements of one run of `rank_measures.py` with the options `given`."""
     words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return json.loads(result_of([*command, measure, *words], environment))
 
 
 def blocks(cycles: list[dict[str, Any]], state: str, whole: bool = False, quiet: float = 0.5) -> np.ndarray:
-    """Return µs of a step of each block (cycle, first and second).
+    """Return the µs of a step in each block (cycle, first and second).
 
     Args:
-        cycles: What `compare` measured.
-        state: Of which blocks.
-        whole: With what is inside layers, autograd and optimizer.
-        quiet: The share of a block's steps that counts, the least disturbed ones.
+        cycles: The measurements of `compare`.
+        state: The state of the blocks.
+        whole: Include the time inside layers, autograd and optimizer.
+        quiet: The share of a block's steps that counts: the least disturbed ones.
     """
     steps = np.sort(np.array([cycle[state] for cycle in cycles])[..., int(whole)], axis=2)
     return steps[:, :, : max(1, int(steps.shape[2] * quiet))].mean(axis=2)
@@ -177,7 +177,7 @@ def bias(letters: int, seconds: float, *, signals: bool) -> tuple[float, float, 
 
     def trains() -> None:
         listener._adopt_thread()
-        listener.record(Account.phase_fails)  # any note: from then on it is in a phase
+        listener.record(Account.phase_fails)  # Any record: from then on the thread is in a phase.
         there.set()
         while not over.is_set():
             began = time.monotonic()

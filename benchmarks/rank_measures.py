@@ -1,13 +1,13 @@
 """Measure what ddpmon costs from inside a rank; rank_cost.py, field.py and flood.py start this script.
 
-`speed`: `--steps` of them, each with `--rounds` of work besides, so that runs can be compared that do the same work.
-Each rank then keeps to a core of its own: else two that wait for each other now and then share one, and take twice as
-long.
+`speed` makes `--steps` steps, each with `--rounds` of additional work, so that runs with the same work can be compared.
+Each rank is then bound to a core of its own: otherwise two ranks that wait for each other sometimes share a core, and
+take twice as long.
 
-`in-place`: in one process, blocks of steps in which torch is as it came (bare), in which it has ddpmon's wrappers but
-nobody listens (silent), and in which it is watched, in the order ABCCBA. The training thread's CPU time of each step is
-read, so that neither other processes nor waiting for other ranks is in it. `sampling` does the same with steps in which
-the stack is sampled and others.
+`in-place` alternates three states in one process, in blocks of steps in the order ABCCBA: unchanged torch (bare), torch
+with ddpmon's wrappers but without a listener (silent), and watched. It reads the training thread's CPU time of each
+step, which includes neither other processes nor waiting for other ranks. `sampling` does the same with steps in which
+the stack is sampled and steps in which it is not.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ import ddpmon
 from ddpmon.probe import changes
 
 BLOCK_MS, SAMPLED_BLOCK_MS = 15.0, 1000.0
-"""A block of steps takes about so long: short, so that both of a pair see the machine in the same mood. Sampled blocks
-are long enough for many samples."""
+"""Approximate length of a block of steps in ms: short, so that both blocks of a pair see the same conditions of the
+machine. Sampled blocks are long enough for many samples."""
 SETTLE = 3
-"""Steps after a change of state that are not counted: they close what was open, and warm up what was changed."""
+"""Steps after a change of state that are not counted: they finish pending work, and warm up what was changed."""
 States = dict[str, Callable[[], None]]
 """Functions by name that put the process into each compared state; the first state is the base."""
 FAST_STEPS_PER_S = 1000.0
 BYTECODE_STEPS, BYTECODE_WARM_UP, BYTECODE_PAUSE_S = 800, 300, 0.004
-"""The pause gives the background thread time to read what the step has noted."""
+"""The pause gives the background thread time to read what the step has recorded."""
 GAPS_MS = (0.2, 0.3, 0.5, 1.0, 5.0)
 PASSES, PASS_SAMPLES, PASS_BATCH = 40, 256, 8
 COLD_FLOATS = 400_000
-"""Summed before each step: more than the caches of a core hold."""
+"""Floats that are summed before each step: more than the caches of a core hold."""
 
 
 class Wrappers:
-    """Everything that the probe has put into torch, to take it out and put it back."""
+    """All changes that the probe has made to torch, to remove and restore them."""
 
     def __init__(self, listener: Any) -> None:
         restore = listener.changes._restore
@@ -72,7 +72,7 @@ class Wrappers:
         self._collecting = listener.collecting
 
     def bare(self) -> None:
-        """Leave torch as it came."""
+        """Restore unchanged torch."""
         self.silent()
         for owner, name, _, original in reversed(self._patches):
             if original is changes._INHERITED:
@@ -84,7 +84,7 @@ class Wrappers:
         gc.callbacks.remove(self._collecting)
 
     def silent(self) -> None:
-        """Leave the wrappers in torch, but let nobody listen."""
+        """Keep the wrappers in torch, but without a listener."""
         for owner, name, ours, _ in self._patches:
             setattr(owner, name, ours)
         for hooks, key, hook in self._hooks:
@@ -103,7 +103,7 @@ class Wrappers:
 
 
 def states(training: Training, traced: Around | None) -> States:
-    """Return the states that `in-place` compares. traced: TraceML's context of a step, if that is what is measured."""
+    """Return the states that `in-place` compares. `traced` is TraceML's context of a step, if TraceML is measured."""
     if traced is not None:
 
         def use(around: Around) -> Callable[[], None]:
@@ -117,7 +117,7 @@ def states(training: Training, traced: Around | None) -> States:
 
 
 def sampling_states(training: Training) -> States:
-    """Return the states that `sampling` compares. Samples need the GIL, so that steps are half Python."""
+    """Return the states that `sampling` compares. Samples need the GIL, so steps are half Python."""
     from ddpmon.probe import arm
 
     training.numbers = range(3000)
@@ -128,9 +128,9 @@ def sampling_states(training: Training) -> States:
 def compare(
     into: States, training: Training, step_ms: float, seconds: float, block_ms: float
 ) -> Iterator[dict[str, list[list[tuple[float, float]]]]]:
-    """Yield, a cycle at a time, what `block_us` says of each step of each state's two blocks.
+    """Yield, one cycle at a time, the results of `block_us` for each step of each state's two blocks.
 
-    Cycles end when `seconds` are over on any rank, for all ranks after the same one.
+    Cycles end once `seconds` are over on any rank, on all ranks after the same cycle.
     """
     order = [*into, *reversed(into)]
     steps = int(agreed(min(max(24, block_ms / 20), max(8, block_ms / step_ms))))
@@ -175,7 +175,7 @@ def speed(args: argparse.Namespace, traced: Around | None) -> Any:
 
 
 def at_rate(steps_per_s: float, seconds: float, step: Callable[[], object], pause_s: float) -> Iterator[float]:
-    """Take so many steps a second, and yield the moment again and again."""
+    """Make so many steps a second, and yield the current time again and again."""
     began, done = time.monotonic(), 0
     while (now := time.monotonic()) - began < seconds:
         if (now - began) * steps_per_s >= done + 1:
@@ -198,7 +198,7 @@ def background(args: argparse.Namespace, _: Around | None) -> Any:
 
 
 def background_ns() -> int:
-    """Return the nanoseconds of CPU that ddpmon's own threads took so far."""
+    """Return the nanoseconds of CPU that ddpmon's own threads have used so far."""
     ours = {thread.native_id for thread in threading.enumerate() if thread.name == "ddpmon"}
     return sum(
         int((task / "schedstat").read_text().split()[0])
@@ -208,7 +208,7 @@ def background_ns() -> int:
 
 
 class Bytecodes:
-    """Counts what this thread executes in ddpmon's files, by function."""
+    """Counts the bytecodes that this thread executes in ddpmon's files, by function."""
 
     def __init__(self) -> None:
         self.executed: Counter[str] = Counter()
@@ -216,7 +216,7 @@ class Bytecodes:
         self._folder = str(Path(ddpmon.__file__).parent)
 
     def trace_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Trace a frame by bytecode if it is of ddpmon (the form that `sys.settrace` asks for)."""
+        """Trace a frame by bytecode if it is of ddpmon. The signature is the one that `sys.settrace` requires."""
         if not frame.f_code.co_filename.startswith(self._folder):
             return None
         frame.f_trace_opcodes = True
@@ -244,7 +244,7 @@ def bytecodes(args: argparse.Namespace, _: Around | None) -> Any:
 
 
 def passes(_args: argparse.Namespace, _: Around | None) -> Any:
-    """Return the median µs of CPU of what reads a DataLoader, beside real work that has emptied the caches."""
+    """Return the median µs of CPU for reading a DataLoader's state, beside real work that has emptied the caches."""
     from ddpmon.probe.loader_passes import LoaderPasses
 
     took_ns: dict[str, list[int]] = defaultdict(list)
@@ -281,7 +281,7 @@ def passes(_args: argparse.Namespace, _: Around | None) -> Any:
 
 
 def tiny_step() -> Callable[[], object]:
-    """Return a function that takes the shortest optimizer step."""
+    """Return a function that makes the shortest possible optimizer step."""
     weight = torch.nn.Parameter(torch.ones(8))
     optimizer = torch.optim.SGD([weight], lr=1e-3)
 
@@ -295,9 +295,9 @@ def tiny_step() -> Callable[[], object]:
 
 
 def gaps(args: argparse.Namespace, _: Around | None) -> Any:
-    """Return how many gaps a second there are in a loop that reads the clock, by their least length in ms.
+    """Return how many gaps a second there are in a loop that reads the clock, by their smallest length in ms.
 
-    What is subtracted is the time that the thread could have run and got no core.
+    The time that the thread could have run but got no core is subtracted.
     """
     scheduled = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
 
@@ -310,7 +310,7 @@ def gaps(args: argparse.Namespace, _: Around | None) -> Any:
         if last is not None and now - last > GAPS_MS[0] / 1e3:
             before, waited = waited, waited_s()
             found_ms.append((now - last - (waited - before)) * 1e3)
-            now = time.monotonic()  # noqa: PLW2901  what was subtracted must not be in the next gap
+            now = time.monotonic()  # noqa: PLW2901  the subtracted time must not be in the next gap
         last = now
     if "DDPMON_RUN_ID" in os.environ and not ddpmon.attached():
         raise SystemExit("the probe has left: nothing was measured")
@@ -318,7 +318,7 @@ def gaps(args: argparse.Namespace, _: Around | None) -> Any:
 
 
 def flood(args: argparse.Namespace, _: Around | None) -> Any:
-    """Return what 1,000 steps a second are like: four times a second the moment, steps a second, and memory."""
+    """Measure 1,000 steps a second; return the time, steps a second and memory, four times a second."""
     import psutil
 
     process, notes, done, before = psutil.Process(), [], 0, 0
@@ -342,7 +342,7 @@ MEASURES = {
     "passes": passes, "gaps": gaps, "flood": flood,
 }  # fmt: skip
 WITHOUT_GROUP = {"gaps", "flood"}
-"""Measures of ranks that do nothing together, so that no thread of gloo's takes part."""
+"""Measures of ranks without a process group, so that no thread of gloo takes part."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Runs a command, waits for whatever it leaves behind, and writes down the CPU seconds of all of it.
+"""Run a command, wait for every process that it leaves behind, and write the CPU seconds of all of them into a file.
 
     python benchmarks/reaper.py FILE CMD …
 
-A process whose parent has ended becomes a child of this one, so that none of a run is missed: supervisors that detach,
-hubs, ranks of a launcher that was killed. Standard library only, so that it costs next to nothing itself.
+A process whose parent has ended becomes a child of this one, so that no process of a run is missed: supervisors that
+detach, hubs, ranks of a launcher that was killed. Standard library only, so that it costs next to nothing itself.
 """
 
 from __future__ import annotations

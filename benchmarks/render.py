@@ -2,20 +2,20 @@
 
     python benchmarks/render.py                              all of it, some 25 minutes
     python benchmarks/render.py --ranks 64 --sizes 80x24     one world, one terminal
-    python benchmarks/render.py --screens world ranks        these screens alone
+    python benchmarks/render.py --screens world ranks        only these screens
     python benchmarks/render.py --parts hub screens start hour   which parts; all of them by default
 
-A real hub is fed by made-up ranks (`synthetic_ranks.py`), and the dashboard of `ddpmon attach` watches it in a terminal
-of its own (a pty of 24-bit colour). Of each screen:
+Synthetic ranks (`synthetic_ranks.py`) feed a real hub, and the dashboard of `ddpmon attach` watches it in a terminal of
+its own (a pty with 24-bit colour). For each screen:
 
 - CPU: share of a core that the dashboard's process takes, all threads, by the kernel's count;
-- KB/s: what it writes to the terminal;
-- frame: from taking a snapshot to the last byte handed over for it, median and 95th percentile of the frames;
-- switch: from the press of the screen's key until it is there; and key: of a key on the screen, until its answer is.
+- KB/s: bytes that it writes to the terminal;
+- frame: from reading a snapshot to the last byte written for it, median and 95th percentile of the frames;
+- switch: from the press of the screen's key until the screen is shown; key: from a key on the screen until its answer.
 
-`hub` is what the run's hub takes. `start` is the time from starting `ddpmon attach` until the screen is full; `hour`
-the memory after 7,200 frames, an hour of two a second, of snapshots that the hub gave, shown one after the other
-without waiting, on all screens in turn.
+`hub` is the share of a core that the run's hub takes. `start` is the time from starting `ddpmon attach` until the
+screen is full. `hour` is the memory after 7,200 frames, which is an hour at two a second: snapshots of the hub are
+shown one after the other without waiting, on all screens in turn.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ PARTS = ("hub", "screens", "start", "hour")
 
 @dataclass(frozen=True)
 class Screen:
-    """A screen, and how to tell that a key was answered."""
+    """A screen, and how to recognize that a key was answered."""
 
     key: bytes
     title: str
-    """On no other screen but World."""
+    """A text that is on no other screen but World."""
     within: bytes = b""
-    """A key on it."""
+    """A key that works on the screen."""
     said: str = ""
-    """Regular expression of the text that the key changes."""
+    """Regular expression for the text that the key changes."""
 
 
 SCREENS = {
@@ -72,9 +72,9 @@ SCREENS = {
 }
 FIRST = "world: slower than peers"
 FULL = ("q detach", FIRST, "ranks, slowest first")
-"""Texts on a full first screen, beside ranks in its last line but one."""
+"""Texts on a full first screen; its last line but one also has ranks."""
 START_S, FILLED_S = 10.0, 2.0
-"""The most that a dashboard may take to its first screen, and that to be full."""
+"""Longest time, in seconds, for a dashboard to show its first screen, and then to fill it."""
 PRESSES = 12
 HOUR_FRAMES = 7200
 KEPT_SNAPSHOTS = 30
@@ -82,7 +82,7 @@ KEPT_SNAPSHOTS = 30
 
 @dataclass
 class Press:
-    """A key, and what answers it."""
+    """A key press, and the answer to it."""
 
     at: float
     screen: str
@@ -91,7 +91,7 @@ class Press:
     took_ms: float | None = None
 
     def look(self, at: float, text: str) -> bool:
-        """Return whether it is answered by now."""
+        """Return whether the press is answered by a screen's text; if so, record how long that took."""
         screen = SCREENS[self.screen]
         if self.within:
             found = re.search(screen.said, text)
@@ -104,7 +104,7 @@ class Press:
 
 
 def answer(presses: list[Press], dashboard: Dashboard) -> None:
-    """Find when each was answered; those that never were stay without."""
+    """Find when each press was answered; those without an answer are left unchanged."""
     waiting = list(presses)
     before = ""
     for at, text in dashboard.played():
@@ -123,13 +123,14 @@ def answer(presses: list[Press], dashboard: Dashboard) -> None:
 
 
 def watch_frames(file: str) -> None:
-    """Note every frame of the dashboard: when it ended, and milliseconds from the tick to its bytes."""
+    """Record every frame of the dashboard: when it ended, and the milliseconds from the tick to its bytes."""
     from textual.app import App
 
     from ddpmon.tui.app import DdpmonApp
 
-    out = open(file, "w", buffering=1 << 14)  # noqa: SIM115  as long as the process
-    atexit.register(out.flush)  # the dashboard freezes what is there before it draws: no collector closes this file
+    out = open(file, "w", buffering=1 << 14)  # noqa: SIM115  open as long as the process
+    # The dashboard freezes existing objects before it draws, so no garbage collection closes this file.
+    atexit.register(out.flush)
     began: list[float] = []
     tick, display = DdpmonApp.tick, App._display
 
@@ -147,7 +148,7 @@ def watch_frames(file: str) -> None:
 
 
 def attach(run_id: str, frames: str) -> None:
-    """Run `ddpmon attach` on a run, and count its frames."""
+    """Run `ddpmon attach` on a run, and record its frames."""
     from ddpmon import runs
     from ddpmon.cli import watching
 
@@ -156,7 +157,7 @@ def attach(run_id: str, frames: str) -> None:
 
 
 def hour(folder: str, count: int) -> None:
-    """Frames without waiting, on all screens in turn; then the memory at the start and at the end."""
+    """Draw frames without waiting, on all screens in turn; write the memory at the start and at the end."""
     import asyncio
 
     from ddpmon.messages import decode_snapshot
@@ -166,7 +167,7 @@ def hour(folder: str, count: int) -> None:
     kept = [path.read_bytes() for path in sorted(Path(folder).glob("*.frame"))]
 
     class Passing(FakeSource):
-        """The kept snapshots again and again, decoded anew as a live source does."""
+        """A source that repeats the stored snapshots, decoded anew as a live source does."""
 
         def __init__(self) -> None:
             self.frames = itertools.cycle(kept)
@@ -209,13 +210,13 @@ def share(values: list[float], percent: float) -> float:
 
 
 def both(times: Iterable[float | None]) -> str:
-    """Median and 95th percentile."""
+    """Return the median and the 95th percentile as text."""
     values = [ms for ms in times if ms is not None]
     return f"{statistics.median(values):5.0f} {share(values, 95):5.0f}" if values else "    –     –"
 
 
 def screens(run_id: str, ranks: int, size: str, names: list[str], seconds: float) -> None:
-    """A line for each screen."""
+    """Print a line for each screen."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
         frames = Path(folder) / "frames"
         command = [sys.executable, __file__, "--attach", run_id, "--frames", str(frames)]
@@ -243,11 +244,11 @@ def screens(run_id: str, ranks: int, size: str, names: list[str], seconds: float
 def one_screen(
     dashboard: Dashboard, name: str, seconds: float, presses: list[Press]
 ) -> tuple[float, float, float, float]:
-    """CPU share, bytes a second, and from when to when they were measured; notes the keys that were pressed."""
+    """Return CPU share, bytes a second, and beginning and end of the measurement; add key presses to `presses`."""
     screen, other = SCREENS[name], SCREENS["ranks" if name in {"world", "inspect"} else "world"]
     for number in range(PRESSES // 2):
         dashboard.press_now(other.key)
-        dashboard.collect(0.5 + 0.1 * number)  # at another moment between two frames each time
+        dashboard.collect(0.5 + 0.1 * number)  # At a different moment between two frames each time.
         presses.append(Press(dashboard.press_now(screen.key), name, within=False))
         dashboard.collect(0.7)
     dashboard.collect(1.5)
@@ -276,7 +277,7 @@ def start(run_id: str, ranks: int, size: str, times: int) -> None:
 
 
 def is_full(text: str) -> bool:
-    """Return whether everything stands on the screen."""
+    """Return whether all parts of the first screen are shown."""
     last = text.splitlines()[-2].split()
     return all(mark in text for mark in FULL) and bool(last) and last[0].isdigit() and bool(re.search("[⠁-⣿]", text))
 
@@ -299,7 +300,7 @@ def hub(run_id: str, ranks: int, seconds: float) -> None:
 
 
 def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
-    """The memory after it."""
+    """Print the memory after a simulated hour."""
     from ddpmon import runs
 
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:

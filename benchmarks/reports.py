@@ -1,17 +1,17 @@
-"""Runs small programs that reproduce what people report, and prints what ddpmon's first screen and report say of each.
+"""Run small programs that reproduce problems people report, and print ddpmon's first screen and report on each.
 
     python benchmarks/reports.py FOLDER                          # every script of the folder, one after the other
     python benchmarks/reports.py FOLDER --case 08,12             # those whose names begin so
-    python benchmarks/reports.py FOLDER --case 12 --plain        # before that without ddpmon, as their authors saw them
+    python benchmarks/reports.py FOLDER --case 12 --plain        # first without ddpmon, as their authors saw them
     python benchmarks/reports.py benchmarks/reported             # further mistakes that people report
     python benchmarks/reports.py benchmarks/reported --mended    # the same scripts without the mistakes
 
-A script's comments give, after `# Run:`, each command that starts it, on torchrun, and the symptom; without one it is
-started on two ranks. The command's shell may do something before torchrun. Scripts run in a copy of the folder, with a
-DDPMON_HOME of their own. A run that has not ended after --limit seconds is stopped, and what was on the screen before
-is printed; on a busy machine it needs more of them. The screen is printed each time its state or its findings change,
-then the report's first lines. A table comes last: the first finding of each case at its end, and after how many seconds
-a finding of that kind was first on the screen.
+A script's comments give, after `# Run:`, each command that starts it, with torchrun, and the symptom; a script without
+one is started on two ranks. The command may do something else before torchrun. Scripts run in a copy of the folder,
+with a DDPMON_HOME of their own. A run that has not ended after --limit seconds is stopped, and its last screen is
+printed; a busy machine needs a larger limit. The screen is printed each time its state or its findings change, then the
+first lines of the report. A table comes last: the first finding of each case at its end, and the seconds after which a
+finding of that kind was first on the screen.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ PROGRAMS = Path(sys.executable).parent
 LIMIT_S = 90.0
 POLL_INTERVAL_S = 1.0
 STOPPING_S = 40.0
-"""Seconds that a run may take to end after a stop."""
+"""Longest time, in seconds, for a run to end after a stop."""
 REPORT_LINES = 24
 OUTPUT_LINES = 12
 TORCHRUN = re.compile(r"\btorchrun\s+(?:--standalone\s+)?")
 LAUNCHER_SAYS = re.compile(r"^[WE]\d{4} .*torch/distributed/elastic", re.MULTILINE)
-"""The first of the lines in which torchrun tells that it ends its ranks."""
+"""Matches the first of the lines in which torchrun reports that it ends its ranks."""
 WITH_DDPMON = "ddpmon run --headless --every 5 "
 WITHOUT = "torchrun --standalone "
 DEFAULT_COMMAND = "torchrun --nproc-per-node 2 {}"
@@ -55,7 +55,7 @@ WIDTH = 120
 
 @dataclass(frozen=True)
 class Case:
-    """A script, what its first lines say of it, and the shell command that runs it."""
+    """A script, the description in its first lines, and the shell command that runs it."""
 
     script: Path
     symptom: str
@@ -75,7 +75,7 @@ class Case:
             yield cls(script, " ".join(about), command, command.split()[-1] if several else script.stem)
 
     def shell_command(self, launcher: str) -> str:
-        """The command with another launcher in torchrun's place."""
+        """Return the command with another launcher in place of torchrun."""
         return TORCHRUN.sub(launcher, self.command, count=1)
 
 
@@ -110,7 +110,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def copied(cases: Path) -> Iterator[Path]:
-    """A copy of the folder of cases, in which a script may write."""
+    """Yield a copy of the folder of cases, in which a script may write."""
     with tempfile.TemporaryDirectory(prefix="dm-") as folder:
         yield shutil.copytree(cases, Path(folder) / "cases")
 
@@ -126,7 +126,7 @@ def start(case: Case, launcher: str, folder: Path, output: Path) -> subprocess.P
 
 
 def end(process: subprocess.Popen[bytes], by: signal.Signals) -> None:
-    """End the shell and whatever it left in the background."""
+    """End the shell and every process that it left in the background."""
     try:
         os.killpg(process.pid, by)
         process.wait(STOPPING_S)
@@ -157,8 +157,7 @@ def run_watched(case: Case, folder: Path, limit_s: float) -> tuple[str, str]:
     """Run the case under ddpmon and print each different screen, then the report.
 
     Returns:
-        The text of the first finding at the end, and after how many seconds one of its kind was first on the screen.
-
+        The text of the first finding at the end, and the seconds after which one of its kind was first on the screen.
     """
     began = time.monotonic()
     output = folder.parent / "watched.log"
@@ -192,7 +191,7 @@ def run_watched(case: Case, folder: Path, limit_s: float) -> tuple[str, str]:
 
 
 class Screens:
-    """Prints what a first screen shows, each time it changes in more than figures."""
+    """Prints the contents of the first screen each time more than its figures change."""
 
     def __init__(self) -> None:
         self._shown = ""

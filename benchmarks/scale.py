@@ -3,21 +3,22 @@
     python benchmarks/scale.py                          64, 256 and 1,024 ranks, 40 s each
     python benchmarks/scale.py --ranks 16384 --seconds 60
     python benchmarks/scale.py --ranks 64 --seconds 20 --faults
-    python benchmarks/scale.py --ranks 1024 --viewer    with a viewer that takes every snapshot
+    python benchmarks/scale.py --ranks 1024 --viewer    with a viewer that reads every snapshot
     python benchmarks/scale.py --ranks 1024 --dashboard from the end of a step until `ddpmon attach` shows it
-    python benchmarks/scale.py --node-hub --ranks 8     what the hub of a node costs beside them
+    python benchmarks/scale.py --node-hub --ranks 8     what the hub of a node costs for this many ranks
 
-A real root hub, as a process of its own, and node hubs in others (`scale_nodes.py`): 8 ranks each, real sockets with
-CURVE, real messages, every node's clock hours off. One rank becomes late by 12% of a step. With --faults one node's
-link is cut for a quarter of the time, every eighth link loses bundles, and all ranks are restarted once.
+A real root hub runs as a process of its own, and node hubs in others (`scale_nodes.py`): 8 ranks each, real sockets
+with CURVE, real messages, every node's clock hours off. One rank becomes late by 12% of a step. With --faults, one
+node's link is cut for a quarter of the time, every eighth link loses bundles, and all ranks are restarted once.
 
-CPU is the kernel's count of the hub's process, all threads, from the eighth second until it has recorded all, over the
-seconds that were played meanwhile: a hub that falls behind on a busy machine does not look cheaper; memory its largest
-resident set; KB/s the bytes of the node hubs' messages for each rank. Then the run ends, and its report is compared
-with what was played: records, the least and largest own time of every rank, who is late, since when, what it gains.
+CPU is the kernel's count for the hub's process, all threads, from the eighth second until it has recorded everything,
+divided by the seconds of the run that were played meanwhile, so that a hub that falls behind on a busy machine does not
+look cheaper. Memory is its largest resident set, KB/s the bytes of the node hubs' messages per rank. Then the run ends,
+and its report is compared with what was played: records, the least and largest own time of every rank, which rank is
+late, since when, and the gain.
 
---node-hub: two real hubs, a node's and a root's, that find each other as they do in a run. The node's ranks are made
-up (`synthetic_ranks.py`) and send over its own socket what real ones would.
+--node-hub: two real hubs, a node's and a root's, find each other as they do in a run. The node's ranks are synthetic
+(`synthetic_ranks.py`) and send the messages of real ones over its own socket.
 """
 
 from __future__ import annotations
@@ -81,24 +82,25 @@ class Result:
     viewer_kb_per_s: float | None = None
     kb_per_s_rank: float = 0.0
     behind_s: float = 0.0
-    """Seconds that the made-up nodes fell behind."""
+    """Longest delay, in seconds, of the synthetic nodes."""
     latency_s: tuple[float, float] | None = None
-    """Step end to a viewer that has decoded the snapshot, or to a screen that shows it: median and 95th percentile."""
+    """Seconds from the end of a step to a viewer that has decoded the snapshot, or to a screen that shows it: median
+    and 95th percentile."""
     records: int = 0
     lost: int = 0
     bounds_wrong: int = 0
-    """Ranks whose least or largest own time is not in the recording."""
+    """Number of ranks whose least or largest own time is not in the recording."""
     kinds: list[str] = dataclasses.field(default_factory=list)
     """Kinds of findings that are worth a warning."""
     blamed: list[int] = dataclasses.field(default_factory=list)
     since: tuple[int, int] | None = None
-    """Told and true."""
+    """The reported and the true step."""
     gain: tuple[float, float] | None = None
-    """Told and true."""
+    """The reported and the true gain."""
     bytes_a_record: float = 0.0
     """Size of the recording per record."""
     left_over: int = 0
-    """Nodes of which the root had not recorded all at the end."""
+    """Number of nodes whose data the root had not recorded completely at the end."""
 
 
 def play(ranks: int, args: Wanted) -> Result:
@@ -139,7 +141,7 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
         started += players
         wait_until(_connected(home, plans, players), f"the nodes do not come: {log.read_text()}")
         if args.dashboard:
-            viewer.close()  # what is measured is what one viewer gets
+            viewer.close()  # Only one viewer must be measured.
             with shown([sys.executable, "-m", "ddpmon", "attach", run.id], SIZE) as dashboard:
                 result = _measured(ranks, hub, viewer, players, args, dashboard)
         else:
@@ -182,7 +184,7 @@ def _measured(
     args: Wanted,
     dashboard: Dashboard | None = None,
 ) -> Result:
-    """While it is played: what the hub takes."""
+    """Measure the hub while the world is played."""
     process = psutil.Process(hub.pid)
     began = time.monotonic()
     peak, seen = 0.0, []
@@ -255,7 +257,9 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
 
 
 def _latency(seen: list[tuple[int, int]], ends_us: list[int]) -> tuple[float, float] | None:
-    """Return the latency of the steps that a viewer saw: from the end of each until a snapshot showed it."""
+    """Return the seconds from the end of each step that a viewer saw until a snapshot showed it: median and 95th
+    percentile.
+    """
     took, place = [], 0
     for step, end in enumerate(ends_us, 1):
         while place < len(seen) and seen[place][1] < step:
@@ -289,7 +293,7 @@ HEAD = """                     KB/s a  bytes a   seconds to a   KB/s to         
 
 
 def node_hub_cpu(ranks: int, rate: float, seconds: float) -> float:
-    """Return the share of a core that the hub of a node takes, while the root accepts all of it."""
+    """Return the share of a core that the hub of a node takes while the root accepts everything."""
     with own_home():
         started = [subprocess.Popen(["sleep", "3600"])]
         try:

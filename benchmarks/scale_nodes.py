@@ -1,12 +1,13 @@
-"""Made-up hubs of nodes that tell a real root what real ones would, over TCP with CURVE: thousands of ranks.
+"""Synthetic node hubs that send a real root the messages of real ones, over TCP with CURVE: thousands of ranks.
 
     python benchmarks/scale_nodes.py PLAN     play a plan (a file that scale.py writes) until its end
 
-Each node is a real `Uplink` with its own keys and connection. What its ranks tell is made as rows for all of them at
-once: thousands of ranks are too much for one core record by record. They step as one world does: each step is as long
-as the slowest rank's own time and the transfer behind it. Every node's monotonic clock is hours off the others'. What
-happens besides is in the plan: a rank that becomes late, a node whose link is cut for a while, links that lose one
-bundle in so many, all ranks restarted once. At the end every rank says goodbye, and what was said is written down.
+Each node is a real `Uplink` with its own keys and connection. The records of its ranks are created as rows for all
+ranks at once: record by record, thousands of ranks are too much for one core. All ranks step together: each step is as
+long as the slowest rank's own time and the transfer after it. Every node's monotonic clock is hours off from the
+others. The plan says what else happens: a rank that becomes late, a node whose link is cut for a while, links that lose
+one bundle in so many, a restart of all ranks. At the end every rank sends its goodbye, and the played data is written
+to a file.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ from ddpmon.recording.node_blocks import pack_rows
 HOUR_US = 3_600_000_000
 SAMPLE_S = 1.0
 SEND_S = 0.34
-"""Interval at which a rank sends."""
+"""Interval, in seconds, at which a rank sends."""
 TICK_S = 0.05
 TURN_S, FEW = 0.5, 64
-"""Interval at which each node reads the root's messages where there are more than `FEW`; else it reads at each tick."""
+"""Interval, in seconds, at which each node reads the root's messages if there are more than `FEW` nodes; otherwise a
+node reads at each tick."""
 KEPT_S = 12.0
 """Seconds that a node may be behind with its steps."""
 FLUSH_S = 60.0
-"""The most that the root may take to have all of it at the end."""
+"""Longest time, in seconds, for the root to have all data at the end."""
 
 
 class Plan(msgspec.Struct):
@@ -49,11 +51,11 @@ class Plan(msgspec.Struct):
 
     root: Card
     keys: list[Keys]
-    """Keys of each node's hub; the first are those of node 1."""
+    """Keys of each node's hub, beginning with node 1."""
     first: int
-    """First of the nodes that this process plays, counted from 0."""
+    """The first node that this process plays, counted from 0."""
     nodes: int
-    """That it plays."""
+    """Number of nodes that this process plays."""
     per_node: int
     world_size: int
     steps_per_s: float
@@ -61,59 +63,59 @@ class Plan(msgspec.Struct):
     late_rank: int | None = None
     late_after_s: float = 0.0
     cut_node: int | None = None
-    """Its link is cut from `cut_s[0]` to `cut_s[1]`."""
+    """Node whose link is cut from `cut_s[0]` to `cut_s[1]`."""
     cut_s: tuple[float, float] = (0.0, 0.0)
     lossy_every: int = 0
     """Every n-th node loses one bundle in ten; 0: none does."""
     restart_after_s: float | None = None
     said: str = ""
-    """Path of the file for the answer."""
+    """Path of the file for the result (`Said`)."""
 
 
 class Said(msgspec.Struct):
     """The steps that a process played, to compare with the root's account of them."""
 
     records: list[int] = msgspec.field(default_factory=list)
-    """Steps of each of its ranks in the last attempt."""
+    """Number of steps of each of its ranks in the last attempt."""
     own_us: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """The least and the largest own time of each of its ranks in the last attempt, from the second step on."""
     sent_bytes: int = 0
     late_since: int | None = None
     """The first step in which the late rank is late."""
     step_us: list[int] = msgspec.field(default_factory=list)
-    """The length of each step of the last attempt."""
+    """Length of each step of the last attempt."""
     mended_us: list[int] = msgspec.field(default_factory=list)
-    """The same, had the late rank not been late."""
+    """Length that each step would have had without the late rank's delay."""
     ends_us: list[int] = msgspec.field(default_factory=list)
-    """End of each step, CLOCK_MONOTONIC of this machine."""
+    """End of each step, in µs of this machine's CLOCK_MONOTONIC."""
     behind_s: float = 0.0
-    """Longest delay of this process: where it is long, its measurements of the root are worthless."""
+    """Longest delay of this process in seconds: if it is long, its measurements of the root are worthless."""
     left_over: int = 0
-    """Nodes of which the root had not recorded all at the end."""
+    """Number of nodes whose data the root had not recorded completely at the end."""
 
 
 class Link(Uplink):
-    """An uplink that takes blocks ready-made, counts what it sends, and loses some of it."""
+    """An uplink that accepts ready-made blocks, counts what it sends, and loses some of it."""
 
     sent_bytes = bundles = 0
     lossy = cut = False
 
     def add_block(self, block: bytes, batches: int, now: float) -> None:
-        """Take what ranks sent, packed: as a bundle of its own behind what was added before."""
+        """Add packed batches of ranks, as a bundle of its own after what was added before."""
         self._bundles.close()
         self._bundles.append(Closed(blocks=[Packed(0, block)], batches=batches))
-        self._sent_at = now  # no heartbeat beside it
+        self._sent_at = now  # So that no heartbeat is sent in addition.
 
     @property
     def every_s(self) -> float:
-        """Return how often the root wants bundles."""
+        """Return the interval, in seconds, at which the root wants bundles."""
         return self._every_s
 
     def _send(self, message: object) -> bool:
         self.sent_bytes += len(msgspec.msgpack.encode(message))
         self.bundles += 1
         if self.cut or (self.lossy and self.bundles % 10 == 0):
-            return True  # on its way, and lost
+            return True  # The message is sent, and lost on the way.
         return super()._send(message)  # type: ignore[arg-type]
 
 
@@ -121,7 +123,7 @@ class Node:
     """The hub of a node with its ranks."""
 
     def __init__(self, context: zmq.Context, plan: Plan, number: int) -> None:
-        """number: from 0."""
+        """Create the node with a number, counted from 0."""
         self.plan, self.number = plan, number
         self.host = f"node{number + 1:04}"
         self.registry = SimpleNamespace(host=self.host, seats={})
@@ -130,11 +132,11 @@ class Node:
         self.link.lossy = plan.lossy_every > 0 and number % plan.lossy_every == plan.lossy_every - 1
         self.link.meet(plan.root)
         self.seq = self.sent_step = 0
-        """Batches sent by each of its ranks, and the last step in them."""
+        """Number of batches sent by each of its ranks, and the last step in them."""
         self._sent_at = self._sampled_at = 0.0
 
     def begin(self, attempt: int) -> None:
-        """Its ranks start, again perhaps."""
+        """Start its ranks, or restart them."""
         self.seq = self.sent_step = 0
         for rank in range(self.number * self.plan.per_node, (self.number + 1) * self.plan.per_node):
             pid = 1000 + rank % self.plan.per_node + attempt * 100
@@ -144,7 +146,14 @@ class Node:
             self.link.add(process, hello)
 
     def send(self, rows: NDArray[np.uint8], step: int, now: float, shares: Shares) -> None:
-        """Send the data of its ranks. rows: [ranks, steps, bytes] since the last call. step: the last one."""
+        """Send the data of its ranks.
+
+        Args:
+            rows: [ranks, steps, bytes] since the last call.
+            step: The last step.
+            now: Monotonic time in seconds.
+            shares: Random numbers for the samples.
+        """
         merged = max(0, round((now - self._sent_at) / SEND_S) - 1) if self._sent_at else 0
         times = [now] if now - self._sampled_at >= SAMPLE_S else []
         while times and times[0] - self._sampled_at >= 2 * SAMPLE_S and self._sampled_at:
@@ -175,7 +184,7 @@ class Node:
 
 
 class Shares:
-    """Random shares, round and round: drawing them anew would cost as much as all else of a sample."""
+    """Random shares that repeat: drawing new ones would cost as much as the rest of a sample."""
 
     def __init__(self) -> None:
         self._lists = np.random.default_rng(7).random((4093, 9)).tolist()
@@ -187,7 +196,7 @@ class Shares:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody asks these ranks anything."""
+    """Ignore requests to the ranks."""
 
 
 def _us(seconds: float) -> int:
@@ -207,14 +216,14 @@ class Player:
         count = plan.nodes * plan.per_node
         self._least, self._most = np.full(count, 1 << 60), np.zeros(count, np.int64)
         self._rows = np.zeros((max(16, round(KEPT_S * plan.steps_per_s)), count), ROW)
-        """The last steps of all ranks, a step in the place of its number."""
+        """The last steps of all ranks; a step's row is its number modulo the number of rows."""
         self._rows["samples"], self._rows["learning_rate"], self._rows["has"] = 64, 1e-3, HAS_LOSS | HAS_RATE
         self._rows["backwards"], self._rows["sync_count"] = 1, 1
         self._rows["syncs"]["kind"][..., 0] = SYNC_GRADIENTS
         self._rows["syncs"]["payload_bytes"][..., 0] = 1 << 26
 
     def connect(self) -> None:
-        """Until the root has joined every node."""
+        """Wait until the root has accepted every node."""
         deadline = time.monotonic() + 120
         while not all(node.link.reached(time.monotonic()) for node in self.nodes):
             for node in self.nodes:
@@ -227,7 +236,7 @@ class Player:
         plan = self.plan
         before = began = time.monotonic()
         attempt, world = 0, self._begin(0)
-        sent = turned = 0.0  # of all nodes, round after round: one after the other, as real ones do
+        sent = turned = 0.0  # For all nodes, round after round: they send one after the other, as real ones do.
         sent_to = turned_to = 0
         while (now := time.monotonic()) - began < plan.seconds:
             if plan.restart_after_s is not None and attempt == 0 and now - began >= plan.restart_after_s:
@@ -324,7 +333,7 @@ def main(path: str) -> None:
     player.connect()
     Path(f"{path}.connected").touch()
     player.play()
-    os._exit(0)  # thousands of connections are let go by the kernel
+    os._exit(0)  # The kernel closes thousands of connections faster than this process.
 
 
 if __name__ == "__main__":

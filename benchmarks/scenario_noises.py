@@ -1,4 +1,4 @@
-"""Own times of made-up ranks where nothing is wrong: pure noises, mixtures, and work that differs on purpose."""
+"""Own times of synthetic ranks without any fault: pure noises, mixtures, and work that differs on purpose."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ddpmon.messages import EVALUATION, OWN_PHASES
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 SHARES = np.array([0.05, 0.25, 0.40, 0.05, 0.05])
-"""The share of a step that data, forward, backward, optimizer and other take; the rest is transfer."""
+"""Shares of a step that data, forward, backward, optimizer and other take; the rest is transfer."""
 TRANSFER_SHARE = 0.2
 TRANSFER_NOISE = 0.03
 LEAST = 0.3
-"""A phase takes at least this share of its usual time."""
+"""Smallest duration of a phase, as a share of its usual time."""
 HOST_RANKS = 8
 BATCH = 64
 FORWARD, BACKWARD, OTHER = (OWN_PHASES.index(phase) for phase in ("forward", "backward", "other"))
@@ -27,32 +27,32 @@ FORWARD, BACKWARD, OTHER = (OWN_PHASES.index(phase) for phase in ("forward", "ba
 
 @dataclass
 class Work:
-    """The work of ranks where nothing is wrong. options: arguments of `play` besides own and transfer times."""
+    """The work of ranks without a fault. `options` are arguments of `play` besides own and transfer times."""
 
     own_ms: Floats
     """[S, R, 5]"""
     transfer_ms: Floats
-    """[S], or [S, R] where ranks leave a synchronisation apart."""
+    """[S], or [S, R] if ranks leave a synchronisation at different times."""
     options: dict[str, Any] = field(default_factory=dict)
 
 
 Shape = tuple[int, int]
-"""Steps and ranks."""
+"""Number of steps and of ranks."""
 Factor = Callable[[Rng, Shape], Floats]
-"""Makes what own times are multiplied with: [S, R], or [S, R, 5] where each phase has its own."""
+"""A function that returns factors for own times: [S, R], or [S, R, 5] if each phase has its own."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Own times are the product of `factors`, in units of each phase's usual time, and what `add` adds."""
+    """Own times as the product of `factors`, in units of each phase's usual time, plus what `add` adds."""
 
     factors: tuple[Factor, ...]
     add: Callable[[Rng, Floats], None] | None = None
-    """Adds to own times in place; they are in units of a step: [S, R, 5]."""
+    """Adds to own times [S, R, 5] in place, in units of a step."""
     options: Callable[[Rng, Floats], dict[str, Any]] | None = None
-    """Arguments of `play`; it may change own times in place as `add` does."""
+    """Returns arguments of `play`; it may change own times in place as `add` does."""
     takes_turns: bool = False
-    """One rank after another takes longer for a while, so that a finding about ranks taking turns is right."""
+    """True if one rank after another takes longer for a while, so that a finding about ranks taking turns is right."""
 
     def work(self, rng: Rng, step_ms: float, shape: Shape) -> Work:
         """Draw a run."""
@@ -69,12 +69,12 @@ class Noise:
 
 
 def ranks_of_host(ranks: int) -> int:
-    """Return how many ranks share a host where there are two hosts at least."""
+    """Return how many ranks share a host if there are at least two hosts."""
     return min(HOST_RANKS, max(1, ranks // 2))
 
 
 def autoregression(rng: Rng, memory_steps: float, steps: int, columns: int) -> Floats:
-    """[S, columns] Normal values whose correlation falls to 1/e within `memory_steps`."""
+    """Return normal values [S, columns] whose correlation falls to 1/e within `memory_steps`."""
     keep = np.exp(-1 / memory_steps)
     values = rng.standard_normal((steps, columns))
     values[1:] *= np.sqrt(1 - keep**2)
@@ -130,7 +130,7 @@ def warm_up(times: float) -> Factor:
 
 
 def crowded(size: float, memory_steps: float) -> Factor:
-    """Skewed bursts of some steps, as where programs share cores."""
+    """Return skewed bursts of some steps, as when programs share cores."""
 
     def factor(rng: Rng, shape: Shape) -> Floats:
         crowd = np.maximum(0.0, autoregression(rng, memory_steps, *shape))
@@ -140,7 +140,7 @@ def crowded(size: float, memory_steps: float) -> Factor:
 
 
 def changing_levels(levels: tuple[float, ...]) -> Factor:
-    """White noise whose size changes for all ranks as the run goes on."""
+    """Return white noise whose size changes for all ranks during the run."""
 
     def factor(rng: Rng, shape: Shape) -> Floats:
         sizes = np.array(levels)[np.arange(shape[0]) * len(levels) // shape[0]]
@@ -175,14 +175,14 @@ def _moe_bursts(rng: Rng, own: Floats) -> None:
 
 
 def _lengths_of_samples(rng: Rng, own: Floats) -> dict[str, Any]:
-    """Each sample has a length of its own, and forward and backward take as long as all of a batch have tokens."""
+    """Give each sample a length of its own; forward and backward take time in proportion to the tokens of a batch."""
     tokens = rng.lognormal(5.0, 0.6, (*own.shape[:2], 16)).sum(axis=2)
     own[..., FORWARD : BACKWARD + 1] *= (tokens / tokens.mean())[..., None]
     return {"samples": 16, "tokens": np.round(tokens).astype(np.int64)}
 
 
 def _length_buckets(rng: Rng, own: Floats) -> dict[str, Any]:
-    """Batches of like lengths: each step all ranks draw from one of four buckets."""
+    """Let all ranks draw batches of similar lengths from one of four buckets in each step."""
     lengths = np.array([128, 256, 384, 512])[rng.integers(0, 4, len(own))]
     tokens = 16 * lengths[:, None] * (1 - 0.1 * rng.random(own.shape[:2]))
     own[..., FORWARD : BACKWARD + 1] *= (tokens / tokens.mean())[..., None]
@@ -190,7 +190,7 @@ def _length_buckets(rng: Rng, own: Floats) -> dict[str, Any]:
 
 
 def _evaluations(_: Rng, own: Floats) -> dict[str, Any]:
-    """All ranks evaluate every 300 steps."""
+    """Let all ranks evaluate every 300 steps."""
     return {"pauses": [Pause(step, 3.0, EVALUATION) for step in range(300, len(own), 300)]}
 
 
@@ -222,9 +222,9 @@ NOISES: dict[str, Noise] = {
     "MoE bursts": Noise((white(0.05),), _moe_bursts, takes_turns=True),
     "evaluations": Noise((white(0.05),), options=_evaluations),
 }
-"""Noises by name. The first 13 are pure: stalls: in half a percent of a rank's steps one of the length of a step;
-hiccups: in every step with Pareto tails; periodic: every 50th step of all ranks; differing: each rank for good;
-warm-up: the first steps; shared: all ranks alike; host: all ranks of a host alike; busy: skewed bursts of some steps.
-Then come mixtures, levels that change, and work that differs on purpose."""
+"""Noises by name. The first 13 are pure: stalls: half a percent of a rank's steps are longer by about a step; hiccups:
+tails of a Pareto distribution in every step; periodic: every 50th step of all ranks; differing: each rank for the whole
+run; warm-up: the first steps; shared: all ranks alike; host: all ranks of a host alike; busy: skewed bursts of some
+steps. Then come mixtures, levels that change, and work that differs on purpose."""
 NEEDS_HOSTS = frozenset(name for name in NOISES if "host" in name)
-"""Noises that mean something only where there are two hosts at least."""
+"""Noises that need at least two hosts."""

@@ -1,4 +1,4 @@
-"""Compare what ddpmon showed of a made-up run with its truth."""
+"""Compare what ddpmon showed of a synthetic run with the truth."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PATTERNS = {
     "irregular": "irregular",
     "ramp": RAMP,
 }
-"""The pattern that a finding tells of, by `pattern` in its evidence, or by its kind where it has none. A constant one
-that has ended is a stretch. Findings of other kinds say nothing about who is slow, and are not counted."""
+"""Patterns of findings, by `pattern` in the evidence, or by kind if there is none. A constant one that has ended is a
+stretch. Findings of other kinds do not say which rank is slow, and are not counted."""
 SLOWED = "run_slowed"
 """The kind of finding that says that all ranks are slower; it lists no ranks."""
 WORTH = 0.02
@@ -39,7 +39,7 @@ ABOUT_RANKS = re.compile(r"\branks?\b|\bhost|slow")
 
 @dataclass
 class Score:
-    """The scores of one run. None: there is nothing to measure, or ddpmon showed nothing to measure."""
+    """The scores of one run. None means that there is nothing to measure, or that ddpmon showed nothing to measure."""
 
     name: str
     seed: int
@@ -49,14 +49,15 @@ class Score:
     size: float = 0.0
     fault: bool = False
     counts: bool = False
-    """It costs enough to be told, or is a change that must not be taken for a fault."""
+    """True if the fault costs enough to be reported, or is a change that must not be mistaken for a fault."""
     right: bool = False
-    """who, phase and pattern, nobody else is accused, and no cause is named that is none."""
+    """True if ranks, phase and pattern are right, no other rank is accused, and no wrong cause is named."""
     who: bool = False
     phase: bool = False
     pattern: bool = False
     since_off: int | None = None
-    """At the last live moment or in the report, whichever is worse; 0 inside an interval that the finding shows."""
+    """Steps by which the beginning is off, at the last live moment or in the report, whichever is worse; 0 inside an
+    interval that the finding shows."""
     gain_off: float | None = None
     """The larger error of the last live moment and the report."""
     told_after: int | None = None
@@ -64,12 +65,12 @@ class Score:
     agree: list[str] = field(default_factory=list)
     """Differences between the last live moment, the dashboard of the ended run, and the report; empty: none."""
     recoveries: int = 0
-    """Events that a rank recovered while it did not."""
+    """Events that say that a rank recovered although it did not."""
     false: int = 0
-    """Events above info that accuse somebody to whom nothing was done, or repeat what was told."""
+    """Events above info that accuse a rank without a fault, or repeat an earlier event."""
     moments: int = 0
     changes: int = 0
-    """Changes of the sentence on screen, except its figures, from one moment to the next, without a fault."""
+    """Changes of the sentence on screen, except its figures, from one moment to the next, in a run without a fault."""
     last_live: str = ""
     reported: str = ""
     accusations: list[str] = field(default_factory=list)
@@ -77,13 +78,13 @@ class Score:
 
 
 def pattern_of(shown: Shown) -> str | None:
-    """The pattern that a finding tells of; None: it is not about who is slow."""
+    """Return the pattern of a finding; None if the finding does not say which rank is slow."""
     pattern = PATTERNS.get(str(shown.evidence.get("pattern", shown.kind)), PATTERNS.get(shown.kind))
     return STRETCH if pattern == CONSTANT and shown.until is not None else pattern
 
 
 def accuses(shown: Shown) -> bool:
-    """Return whether a finding says that somebody is or was slow, as a reason to act."""
+    """Return whether a finding says that a rank is or was slow, as a reason to act."""
     return pattern_of(shown) is not None and (shown.severity != "info" or shown.until is not None)
 
 
@@ -93,7 +94,16 @@ def goes_on(findings: Iterable[Shown]) -> list[Shown]:
 
 
 def score(name: str, seed: int, played: Played, truth: Truth, well_step_ms: Floats, *, takes_turns: bool) -> Score:
-    """well_step_ms: [S] length of each step without the fault. takes_turns: noise makes ranks take turns."""
+    """Score a run.
+
+    Args:
+        name: The scenario's name.
+        seed: The seed of the run.
+        played: What ddpmon showed.
+        truth: The fault.
+        well_step_ms: [S] length of each step without the fault.
+        takes_turns: The noise makes ranks take turns.
+    """
     total = float(played.step_ms.sum())
     made = Score(name, seed, played.hours, 1 - float(well_step_ms.sum()) / total, truth.size)
     made.moments = len(played.moments)
@@ -124,14 +134,15 @@ def _judge(made: Score, played: Played, truth: Truth, well_step_ms: Floats, *, t
     shown = _counted(goes_on(live[-1].findings if live else ()), truth, takes_turns=takes_turns)
     told = _counted([f for f in played.reported if accuses(f)], truth, takes_turns=takes_turns)
     lasting = [f for f in told if f.until is None] or told
-    if truth.until is None and truth.hidden_from is None:  # what was said of it before it had its final form
+    # Earlier sentences about the fault did not have their final form.
+    if truth.until is None and truth.hidden_from is None:
         told = lasting
     ranks, world = set(truth.ranks), played.report["run"]["world_size"]
     made.who = all(_ranks(part, truth, world) == ranks and part for part in (shown, told))
     made.phase = made.who and all(truth.phase is None or f.phase == truth.phase for f in (*shown, *told))
     wanted = {truth.pattern, CONSTANT} if truth.pattern == STRETCH else {truth.pattern}
     made.pattern = made.who and all(pattern_of(f) in wanted for f in shown)
-    if truth.hidden_from is None:  # else it may be said that nobody knows since when
+    if truth.hidden_from is None:  # Otherwise the report may say that the beginning is unknown.
         made.pattern = made.pattern and all(pattern_of(f) == truth.pattern for f in told)
     excuses = truth.not_said and any(re.search(truth.not_said, f.text + f.advice) for f in (*shown, *told))
     made.right = made.who and made.phase and made.pattern and not made.recoveries and not excuses
@@ -172,8 +183,9 @@ def _since_off(shown: Shown, truth: Truth) -> int | None:
 
 
 def _gain_off(predicted: float, truth: Truth, step_ms: Floats, well_step_ms: Floats) -> float:
-    """Return the error of a predicted gain: from the real gain over all steps with the fault, or over the last ones,
-    whichever is nearer."""
+    """Return the error of a predicted gain, relative to the real gain over all steps with the fault or over the last
+    ones, whichever is nearer.
+    """
     first, last = truth.since - 1, truth.until or len(step_ms)
     spans = {(first, last), (max(first, last - WINDOW_STEPS), last), (first, truth.hidden_from or last)}
     real = [float(step_ms[slice(*span)].sum() / well_step_ms[slice(*span)].sum()) for span in spans]
@@ -186,7 +198,7 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
     seen = set()
     for event in played.events:
         last = truth.until or len(played.step_ms) + 1
-        lasts = truth.pattern not in {NOTHING, BURSTS}  # between bursts it does keep up
+        lasts = truth.pattern not in {NOTHING, BURSTS}  # Between bursts the rank does keep up.
         if lasts and RECOVERS.search(event.text) and truth.since + 10 < event.step < last:
             made.recoveries += 1
         finding = event.finding
@@ -211,11 +223,10 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
 
 
 def disagreements(played: Played) -> list[str]:
-    """Return what of "who", "phase", "pattern", "since", "cost" and "verdict" differs where it should be one and the
-    same.
+    """Return which of "who", "phase", "pattern", "since", "cost" and "verdict" differ between displays that must agree.
 
-    What goes on at the last live moment must be in the report and on the ended dashboard, and be all that goes on
-    there; what they say of stretches that are over must be the same, and must have been shown while the run went on.
+    What lasts at the last live moment must be in the report and on the ended dashboard, and be everything that lasts
+    there. Their statements on ended stretches must be the same, and must have been shown during the run.
     """
     differs: list[str] = []
     ended, reported = played.ended, Moment(0, 0.0, "", played.report["verdict"], played.reported)
@@ -233,7 +244,7 @@ def disagreements(played: Played) -> list[str]:
 
 
 def _named(shown: Shown) -> tuple[int, ...]:
-    """The ranks that a finding names; of a rotating one none, as they come and go."""
+    """Return the ranks that a finding names; none for a rotating pattern, because its ranks change."""
     return () if pattern_of(shown) == ROTATING else shown.ranks
 
 

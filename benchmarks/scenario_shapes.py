@@ -1,4 +1,4 @@
-"""Faults of many shapes, each with its truth: who is slow, in which phase, in which pattern, since when."""
+"""Faults of many shapes, each with its truth: the slow ranks, the phase, the pattern, the beginning."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ PHASES = ("backward", "data", "other", "forward", "optimizer")
 CONSTANT, STRETCH, BURSTS, PERIODIC = "constant", "stretch", "bursts", "every k steps"
 IRREGULAR, RAMP, ROTATING, NOTHING = "irregular", "ramp", "rotating", ""
 BEGIN = 7 / 15
-"""A fault begins after this share of the run (step 700 of 1,500), unless the shape says when."""
+"""Share of the run after which a fault begins (step 700 of 1,500), unless the shape says when."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The fault. since, until: first and last step with it, counted from 1; until None: it lasts."""
+    """The fault. `since` and `until` are its first and last step, counted from 1; `until` is None if it lasts."""
 
     pattern: str = NOTHING
     ranks: tuple[int, ...] = ()
-    """All ranks where all are slower than they were; none where the slow rank rotates."""
+    """All ranks if all are slower than before; none if the slow rank rotates."""
     phase: str | None = None
-    """None: no single one."""
+    """None: the fault is not in a single phase."""
     since: int = 1
     until: int | None = None
     size: float = 0.0
-    """The delay of a slow step, in shares of a step."""
+    """The delay of a slow step, as a share of a step."""
     not_said: str = ""
-    """Regular expression that no finding about these ranks may match: it names a wrong cause."""
+    """Regular expression for a wrong cause, which no finding about these ranks may match."""
     said: str = ""
     """Regular expression that the verdict must match, live and in the report; nothing else is scored then."""
     hidden_from: int | None = None
-    """Step from which noise hides the fault: live it must be named by then, and never be called over."""
+    """Step from which noise hides the fault. It must be named live by then, and must never be reported as ended."""
     innocent_gain: tuple[int, ...] = ()
-    """Ranks that may be named though nothing is wrong with them: one that got faster."""
+    """Ranks that may be named though they have no fault: a rank that got faster."""
     changed: bool = False
-    """The same ranks were slow in another phase before `since`."""
+    """True if the same ranks were slow in another phase before `since`."""
 
 
 @dataclass
 class Draft:
-    """A run to which a shape adds its fault. `well`: the same run without it."""
+    """A run to which a shape adds its fault. `well` is the same run without it."""
 
     rng: np.random.Generator
     draw: int
-    """Chooses the slow rank and the phase; differs between scenarios and seeds."""
+    """Number that selects the slow rank and the phase; it differs between scenarios and seeds."""
     step_ms: float
     work: Work
     well: Work
@@ -80,7 +80,7 @@ class Draft:
         return PHASES[self.draw % len(PHASES)]
 
     def place(self, begin: int | None) -> int:
-        """The index of a fault's first step."""
+        """Return the index of a fault's first step."""
         return round(self.steps * BEGIN) if begin is None else begin
 
     def delay(self, ranks: Sequence[int], phase: str, size: float | Floats, when: slice | NDArray[np.bool_]) -> None:
@@ -90,7 +90,7 @@ class Draft:
         self.work.own_ms[:, list(ranks), OWN_PHASES.index(phase)] += added[:, None]
 
     def well_step_ms(self) -> Floats:
-        """[S] Length of each step without the fault."""
+        """Return the length of each step without the fault, [S]."""
         pauses, every = self.options.get("pauses", ()), self.options.get("sync_every", 1)
         return Timeline.of(self.well.own_ms, self.well.transfer_ms, pauses, every).step_ms
 
@@ -101,7 +101,7 @@ Make = Callable[[Draft], Truth]
 def late(
     draft: Draft, size: float = 0.25, begin: int | None = None, end: int | None = None, phase: str = "", rank: int = -1
 ) -> Truth:
-    """One rank from a step on, or from one step to another."""
+    """Make one rank slow from a step on, or from one step to another."""
     first, last = draft.place(begin), draft.steps if end is None else end
     who, where = draft.rank if rank < 0 else rank, phase or draft.phase
     draft.delay([who], where, size, slice(first, last))
@@ -109,7 +109,7 @@ def late(
 
 
 def several(draft: Draft, size: float = 0.25, ranks: Sequence[int] = (), count: int = 2, apart: int = 3) -> Truth:
-    """Several ranks at once."""
+    """Make several ranks slow at once."""
     who = tuple(sorted({(draft.rank + apart * k) % draft.ranks for k in range(count)})) if not ranks else tuple(ranks)
     first = draft.place(None)
     draft.delay(who, draft.phase, size, slice(first, None))
@@ -117,14 +117,14 @@ def several(draft: Draft, size: float = 0.25, ranks: Sequence[int] = (), count: 
 
 
 def slow_hosts(draft: Draft, size: float = 0.25, count: int = 1) -> Truth:
-    """All ranks of some hosts."""
+    """Make all ranks of some hosts slow."""
     names = list(dict.fromkeys(draft.hosts))
     chosen = {names[(draft.draw + k) % len(names)] for k in range(count)}
     return several(draft, size, [rank for rank, host in enumerate(draft.hosts) if host in chosen])
 
 
 def bursts(draft: Draft, size: float = 0.4, lasts_s: float = 7.0, every_s: float = 25.0) -> Truth:
-    """One rank for some seconds of every so many, however long its steps are by then."""
+    """Make one rank slow for `lasts_s` of every `every_s` seconds, however long its steps are by then."""
     begins_ms, now, when = 10_000.0, 0.0, np.zeros(draft.steps, bool)
     well = draft.well_step_ms()
     for step in range(draft.steps):
@@ -143,7 +143,7 @@ def periodic(draft: Draft, size: float = 2.5, every: int = 10) -> Truth:
 
 
 def irregular(draft: Draft, size: float, share: float) -> Truth:
-    """One rank in a share of its steps, drawn at random."""
+    """Make one rank slow in a share of its steps, drawn at random."""
     rank = 4 % draft.ranks
     when = draft.rng.random(draft.steps) < share
     draft.delay([rank], draft.phase, size, when)
@@ -151,7 +151,7 @@ def irregular(draft: Draft, size: float, share: float) -> Truth:
 
 
 def ramp(draft: Draft, size: float = 0.5, begin: int | None = None, steps: int = 500) -> Truth:
-    """One rank that becomes slower over some hundred steps."""
+    """Make one rank slower and slower over some hundred steps."""
     first = draft.place(begin)
     rise = np.clip((np.arange(draft.steps) - first) / steps, 0.0, 1.0) * size
     draft.delay([draft.rank], draft.phase, rise, slice(None))
@@ -159,7 +159,7 @@ def ramp(draft: Draft, size: float = 0.5, begin: int | None = None, steps: int =
 
 
 def rotating(draft: Draft, size: float = 0.5) -> Truth:
-    """Another rank in each step."""
+    """Make another rank slow in each step."""
     first = draft.place(None)
     whose = draft.rng.integers(0, draft.ranks, draft.steps)
     for rank in range(draft.ranks):
@@ -168,7 +168,7 @@ def rotating(draft: Draft, size: float = 0.5) -> Truth:
 
 
 def all_ranks(draft: Draft, phase: str, times: float, ramp_steps: int = 0) -> Truth:
-    """All ranks take longer in a phase (all phases: "") or in transfer than they did."""
+    """Make all ranks slower than before, in one phase (all phases: "") or in transfer."""
     first = draft.place(None)
     rise = np.clip((np.arange(draft.steps) - first + 1) / max(1, ramp_steps), 0.0, 1.0) * (times - 1)
     if phase == "transfer":
@@ -183,21 +183,21 @@ def all_ranks(draft: Draft, phase: str, times: float, ramp_steps: int = 0) -> Tr
 
 
 def faster(draft: Draft, times: float = 0.7, begin: int = 400) -> Truth:
-    """One of two ranks gets faster: the other one did not change."""
+    """Make one of two ranks faster, while the other one does not change."""
     draft.work.own_ms[begin:, 1] *= times
     draft.well.own_ms[begin:, 1] *= times
     return Truth(innocent_gain=(1,))
 
 
 def phase_changes(draft: Draft, size: float = 0.4, at: int = 400) -> Truth:
-    """One rank is slow in data, and from a step on in backward."""
+    """Make one rank slow in data, and from a step on in backward."""
     draft.delay([draft.rank], "data", size, slice(0, at))
     draft.delay([draft.rank], "backward", size, slice(at, None))
     return Truth(CONSTANT, (draft.rank,), "backward", at + 1, size=size, changed=True)
 
 
 def sleeps_with_samples(draft: Draft, mine: int, theirs: int, ms: float, not_said: str) -> Truth:
-    """A rank sleeps in data, and has another number of samples besides, which costs it nothing."""
+    """Let a rank sleep in data, and give it another number of samples, which costs it nothing."""
     samples = np.full(draft.ranks, theirs)
     samples[1] = mine
     draft.options["samples"] = samples
@@ -206,7 +206,7 @@ def sleeps_with_samples(draft: Draft, mine: int, theirs: int, ms: float, not_sai
 
 
 def uneven(draft: Draft, size: float = 0.25) -> Truth:
-    """One rank has more samples, and all that it computes takes as much longer."""
+    """Give one rank more samples, which makes all of its computations longer by the same share."""
     first, rank = draft.place(None), draft.rank
     draft.work.own_ms[first:, rank] *= 1 + size
     samples = np.full((draft.steps, draft.ranks), BATCH)
@@ -216,16 +216,16 @@ def uneven(draft: Draft, size: float = 0.25) -> Truth:
 
 
 def old_clock(draft: Draft, mhz: float = 1500.0) -> Truth:
-    """A GPU clocks lower from the start; its forward is slow from a later step on."""
+    """Give a GPU a lower clock from the start, and make its forward slow from a later step on."""
     clocks = np.full(draft.ranks, 1980.0)
     clocks[draft.rank] = mhz
     draft.options["clocks"] = clocks
     truth = late(draft, 0.25, phase="forward")
-    return Truth(**{**vars(truth), "not_said": "MHz(?!.*began at another time)"})  # a remark may name it
+    return Truth(**{**vars(truth), "not_said": "MHz(?!.*began at another time)"})  # A remark may name the clock.
 
 
 def hidden(draft: Draft, ms: float = 54.0, quiet_steps: int = 200) -> Truth:
-    """A rank is slow in data in all steps, and from a step on each rank is held up by other programs for a while."""
+    """Make a rank slow in data in all steps; from a step on, other programs also delay each rank for a while."""
     crowd = autoregression(draft.rng, 30, draft.steps - quiet_steps, draft.ranks)
     noise = 3.0 * draft.step_ms * np.maximum(0.0, crowd)
     for work in (draft.work, draft.well):
@@ -236,13 +236,13 @@ def hidden(draft: Draft, ms: float = 54.0, quiet_steps: int = 200) -> Truth:
 
 
 def local_sgd(draft: Draft, size: float = 0.25, every: int = 8) -> Truth:
-    """One rank is slow, and ranks wait for each other only in each eighth step."""
+    """Make one rank slow while ranks wait for each other only in every `every`-th step."""
     draft.options["sync_every"] = every
     return late(draft, size)
 
 
 def records_lost(draft: Draft, begin: int = 300) -> Truth:
-    """The records of one rank are lost from a step on while its heartbeat goes on, and it is slow then."""
+    """Make a rank slow from a step on, while its records are lost and its heartbeat goes on."""
     lost = np.zeros((draft.steps, draft.ranks), bool)
     lost[begin:, draft.rank] = True
     draft.options["lost"] = lost
@@ -251,7 +251,7 @@ def records_lost(draft: Draft, begin: int = 300) -> Truth:
 
 
 def loopback(draft: Draft, late_ms: float = 30.0, leaves_ms: float = 2.6) -> Truth:
-    """One machine: a rank is slow in data, and another one leaves each synchronisation a little after the others."""
+    """On one machine, make a rank slow in data, and let another one leave each synchronisation a little late."""
     transfer = np.repeat(draft.work.transfer_ms[:, None], draft.ranks, axis=1)
     transfer[:, 3] += leaves_ms
     draft.work.transfer_ms, draft.well.transfer_ms = transfer, transfer.copy()
@@ -261,7 +261,7 @@ def loopback(draft: Draft, late_ms: float = 30.0, leaves_ms: float = 2.6) -> Tru
 
 @dataclass(frozen=True)
 class Scenario:
-    """A shape, the noise that it is in, and the world that it happens to. make None: nothing is wrong."""
+    """A shape, its noise, and its world. If `make` is None, there is no fault."""
 
     name: str
     make: Make | None
@@ -270,10 +270,10 @@ class Scenario:
     steps: int = 1500
     step_ms: float = 46.0
     hosts: int = 1
-    """Hosts of equal size; worlds of 16 ranks and more have hosts of eight."""
+    """Number of hosts of equal size; worlds of 16 ranks and more have hosts of eight."""
 
     def draft(self, seed: int) -> Draft:
-        """The run without its fault."""
+        """Return the run without its fault."""
         rng = np.random.default_rng([seed, 7])
         work = NOISES[self.noise].work(rng, self.step_ms, (self.steps, self.ranks))
         well = Work(work.own_ms.copy(), work.transfer_ms.copy())

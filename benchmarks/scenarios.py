@@ -1,20 +1,21 @@
-"""Play made-up runs through the hub, and compare with the truth what ddpmon showed live, at the end, and reported.
+"""Play synthetic runs through the hub, and compare with the truth what ddpmon showed live, at the end, and reported.
 
     python benchmarks/scenarios.py --count 2 --seed 1000          every shape and noise: 15 minutes of a core
     python benchmarks/scenarios.py --only "since, 25%" --count 40
-    python benchmarks/scenarios.py --only "no fault" --hours 24 --json hours.json     of each noise without a fault
+    python benchmarks/scenarios.py --only "no fault" --hours 24 --json hours.json     each noise without a fault
     python benchmarks/scenarios.py --only "no fault" --hours 24 --alone --ranks 4     the same in an hour of a core
 
---only chooses scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
-tuning, figures are of seeds from 1000 on. With --hours step lengths are drawn evenly in their logarithm between 5 ms
-and 5 s. With --alone runs go through the analysis alone, which judges every 25 steps: no hub, no recording, no report.
+--only selects scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
+tuning; figures come from seeds from 1000 on. With --hours, step lengths are drawn evenly in their logarithm between 5
+ms and 5 s. With --alone, runs go through the analysis alone, which judges every 25 steps: no hub, no recording, no
+report.
 
-cost: share of the run's time, median. right: who, phase and pattern at the last moment of the fault and in the report,
-nobody else, no cause that is none, no recovery that is none. told: steps from the fault's first one until its ranks
-are named, median and most. since: steps off, median and most. gain: off from the real one, 90th percentile. agree:
-runs in which the last live moment, the ended dashboard and the report tell the same. false: events above info that
-accuse somebody to whom nothing was done; in 24 h: of the run's own time; below: what that is below with 95% certainty.
-stable: moments in which the sentence on screen is that of the moment before, but for its figures.
+Columns: cost: share of the run's time, median. right: ranks, phase and pattern are right at the last moment of the
+fault and in the report, no other rank is accused, no wrong cause is named, and no false recovery is reported. told:
+steps from the fault's first one until its ranks are named, median and most. since: steps off, median and most. gain:
+relative error, 90th percentile. agree: runs in which the last live moment, the ended dashboard and the report agree.
+false: events above info that accuse a rank without a fault; in 24 h: of the run's own time; below: upper bound of that
+with 95% certainty. stable: share of moments in which the sentence on screen is the previous one except for its figures.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from scenario_scores import SINCE_STEPS, Score, quantile, score
 from scenario_shapes import FAULTS, QUIET, Draft, Scenario, Truth
 
 REPORTED_FROM = 1000
-"""The first seed that figures are reported of."""
+"""The first seed that is used for reported figures."""
 LARGE = 0.25
 """Share of a step by which large faults delay it."""
 SHORTEST_MS, LONGEST_MS = 5.0, 5000.0
@@ -50,22 +51,22 @@ SCENARIOS = FAULTS | QUIET
 
 @dataclass(frozen=True)
 class Play:
-    """A run to be played, as it travels to a process."""
+    """A run to be played; it is sent to a worker process."""
 
     scenario: Scenario
     seed: int
     draws_length: bool = False
     alone: bool = False
-    """True: through the analysis alone."""
+    """True if the run goes through the analysis alone."""
 
     def score(self) -> Score:
-        """Play it, and compare it with its truth."""
+        """Play the run, and compare it with its truth."""
         shown, truth, draft = self.played()
         turns = NOISES[self.scenario.noise].takes_turns
         return score(self.scenario.name, self.seed, shown, truth, draft.well_step_ms(), takes_turns=turns)
 
     def played(self) -> tuple[Played, Truth, Draft]:
-        """Draw it and play it."""
+        """Draw the run and play it."""
         scenario = self.scenario
         if self.draws_length:
             rng = np.random.default_rng([self.seed, 1])
@@ -78,7 +79,7 @@ class Play:
 
 
 def fewer_than(events: int) -> float:
-    """Return what the expected number is below with 95% certainty where so many came (Poisson; of none: 3.0)."""
+    """Return the upper 95% bound of the expected number after `events` were counted (Poisson; 3.0 for none)."""
     low, high = 0.0, 3.0 * events + 5.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -97,7 +98,7 @@ QUIET_HEAD = (
 
 
 def row(name: str, scores: Sequence[Score]) -> str:
-    """Return the line of a fault."""
+    """Return the table's line of a fault."""
     told = [one.told_after for one in scores if one.told_after is not None]
     since = [one.since_off for one in scores if one.since_off is not None]
     gain = quantile([one.gain_off for one in scores if one.gain_off is not None], 0.9)
@@ -110,7 +111,7 @@ def row(name: str, scores: Sequence[Score]) -> str:
 
 
 def quiet_row(name: str, scores: Sequence[Score]) -> str:
-    """Return the line of a noise without a fault."""
+    """Return the table's line of a noise without a fault."""
     hours, false = sum(one.hours for one in scores), sum(one.false for one in scores)
     return (
         f"{name.removeprefix('no fault: '):38} {len(scores):4} {hours:6.2f} {false:5} {DAY_H * false / hours:8.2f}"
@@ -119,7 +120,7 @@ def quiet_row(name: str, scores: Sequence[Score]) -> str:
 
 
 def stable(scores: Sequence[Score]) -> float:
-    """Return the share of moments in which the sentence is that of the moment before."""
+    """Return the share of moments in which the sentence is that of the previous moment."""
     return 1 - sum(one.changes for one in scores) / max(1, sum(one.moments - 1 for one in scores))
 
 
@@ -128,7 +129,7 @@ def _pair(values: Sequence[int]) -> str:
 
 
 def print_sums(scores: Sequence[Score]) -> None:
-    """Print the figures that matter, of all runs."""
+    """Print the most important figures of all runs."""
     faults, quiet = [one for one in scores if one.fault], [one for one in scores if not one.fault]
     worth = [one for one in faults if one.counts]
     for words, values in (
@@ -151,7 +152,7 @@ def print_sums(scores: Sequence[Score]) -> None:
 
 
 def chosen(args: argparse.Namespace) -> Iterator[Scenario]:
-    """Yield the scenarios that are to be played."""
+    """Yield the scenarios to play."""
     for name, scenario in SCENARIOS.items():
         if not args.only or any(word in name for word in args.only):
             yield replace(scenario, ranks=args.ranks or scenario.ranks)

@@ -1,11 +1,11 @@
-"""Draw sentences that users read, for somebody who does not know ddpmon to judge which need a second reading.
+"""Draw sentences that users read, so that a person who does not know ddpmon can judge which need a second reading.
 
     python benchmarks/sentences.py --count 40 --seed 7
     python benchmarks/sentences.py --count 80 --seed 7 --only 'findings|tables|accuracy'
 
 A third each comes from the docs (with table cells), the help of commands, and the texts in the code: screens, findings
-and errors, with an example in place of a value, or `…`. `--only` draws from the sources whose names it matches, a page
-or a module.
+and errors, with an example in place of a value, or `…`. `--only` draws from the sources whose names match: pages or
+modules.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tests.test_docs import PAGES, ROOT, prose
 from tests.test_sentences import READ_BY_PEOPLE, texts
 
 SHORTEST_WORDS = 4
-"""Number of words that make a sentence; with fewer, a text is a name or a value."""
+"""Smallest number of words in a sentence; a shorter text is a name or a value."""
 WORD = re.compile(r"[A-Za-z][a-z']+")
 CODE = re.compile(
     r"\(\?|\w\|[A-Za-z.]|SELECT |\{ \w+:|(?m:^import \w+)|(?m:^def \w+)|^set |^handle |\\d|\$page| = \{|#body"
 )
-"""Parts of regular expressions, SQL, CSS and programs, which are no texts for users."""
+"""Parts of regular expressions, SQL, CSS and programs, which are not texts for users."""
 LINK = re.compile(r"!?\[([^\]]+)\]\([^)]+\)")
-"""A link or a picture, of which readers see the words."""
+"""Matches a link or a picture; readers see its words."""
 GAP = re.compile(r"\{([^{}]*)\}")
-"""A value that a template leaves open."""
+"""Matches a value that a template leaves open."""
 EXAMPLES = {
     r"%\}?['\"]?$|share|percent": "25%",
     r"\bid\b|run_id|RUN": "20261127-120000-ab12",
@@ -58,48 +58,48 @@ EXAMPLES = {
     r"\bverb\b|\bhave\b": "has",
     r"\bdoes\b|\bdo\b": "does",
 }
-"""Examples of values, by the expression that a text has in its place; the first that matches counts."""
+"""Examples of values, by a pattern for the expression that a text has in their place; the first match counts."""
 FOLD = re.compile(r"\|(?!\s*\|)")
-"""A mark in headlines at which narrow screens cut them."""
+"""Matches a mark in headlines at which narrow screens cut them."""
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text after full stops, and leave out what is too short to be one sentence."""
+    """Split a text after full stops, and leave out parts that are too short to be sentences."""
     text = LINK.sub(r"\1", text)
     parts = [] if CODE.search(text) else re.split(r"(?<=[.!?])\s+", text.strip())
     return [part for part in parts if sum(bool(WORD.search(word)) for word in part.split()) >= SHORTEST_WORDS]
 
 
 def of_docs() -> Iterator[tuple[str, str]]:
-    """Yield (page, sentence)."""
+    """Yield (page, sentence) of the docs."""
     for page in PAGES:
         for paragraph in prose(page):
             yield from ((page.relative_to(ROOT).as_posix(), each) for each in sentences(paragraph))
 
 
 def of_help() -> Iterator[tuple[str, str]]:
-    """Yield (command, sentence)."""
+    """Yield (command, sentence) of the help."""
     shown = {name: command for name, command in command_line.commands.items() if not command.hidden}
     for name, command in sorted(shown.items()):
         for text in [command.help, *(getattr(option, "help", None) for option in command.params)]:
             for paragraph in (text or "").split("\n\n"):
-                if "\b" not in paragraph:  # else a table
+                if "\b" not in paragraph:  # Otherwise the paragraph is a table.
                     yield from ((f"ddpmon {name} --help", each) for each in sentences(" ".join(paragraph.split())))
 
 
 def example(expression: str) -> str:
-    """Return a value that an expression in a text may have."""
+    """Return an example value for an expression in a text."""
     return next((value for pattern, value in EXAMPLES.items() if re.search(pattern, expression)), "…")
 
 
 def is_whole(text: str) -> bool:
-    """Return whether a text can stand alone: others are joined to one, or consist of values."""
+    """Return whether a text can stand alone; other texts are joined to one, or consist of values."""
     words = sum(bool(WORD.search(word)) for word in text.split())
     return text[:1] not in set(",;:.( |…") and text.count("…") < 2 and words > SHORTEST_WORDS
 
 
 def of_code() -> Iterator[tuple[str, str]]:
-    """Yield (module, sentence)."""
+    """Yield (module, sentence) of the texts in the code."""
     for package in (*READ_BY_PEOPLE, "analysis", "attach", "source"):
         for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
             filled = (GAP.sub(lambda gap: example(gap[1]), text) for text in texts(path.read_text(), example))

@@ -2,11 +2,11 @@
 
     python benchmarks/ssh_rate.py [--ranks 64] [--seconds 20] [--times 5]
 
-A real hub with made-up ranks at work (synthetic_ranks.py: every value of every rank is another one in each snapshot,
-which no real run comes near), a real `ddpmon _relay` that is read as fast as it speaks, on a pipe where ssh would be:
-what is counted is what ssh encrypts. Printed for each screen that wishes for parts of its own beside it, with the size
-of the snapshots themselves at the same moments; then how long the relay takes from its start to its first snapshot,
-which is what a login's own time is added to. Medians.
+A real hub has synthetic ranks at work (synthetic_ranks.py: every value of every rank differs in each snapshot, which no
+real run comes near). A real `ddpmon _relay` is read as fast as it writes, on a pipe in place of ssh, so the count is of
+the bytes that ssh would encrypt. The output has a line for each screen that requests parts of its own, with the size of
+the snapshots themselves at the same moments; then the time from the relay's start to its first snapshot, to which a
+login's own time is added. All figures are medians.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Relay:
         self._send(Want(wish))
 
     def read(self, seconds: float) -> list[Snapshot]:
-        """The snapshots that come within so many seconds; the first one alone, if none came before."""
+        """Return the snapshots that come within so many seconds; only the first one, if none came before."""
         end = time.perf_counter() + seconds
         found: list[Snapshot] = []
         while (left := end - time.perf_counter()) > 0:
@@ -87,7 +87,11 @@ class Relay:
 
 
 def rate(run: runs.Run, wish: Wish, seconds: float) -> tuple[float, float, float, float]:
-    """(bytes a second, snapshots a second, bytes of the first, bytes a second of the snapshots as they are)."""
+    """Measure the line of a screen.
+
+    Returns:
+        Bytes a second, snapshots a second, bytes of the first snapshot, and bytes a second of the plain snapshots.
+    """
     relay = Relay(run)
     try:
         relay.first_s()

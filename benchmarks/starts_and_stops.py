@@ -1,11 +1,11 @@
-"""Starts and stops runs, half of them with something killed at a random moment, and looks for what is left of them.
+"""Start and stop runs, half of them with a process killed at a random moment, and search for remains of them.
 
     python benchmarks/starts_and_stops.py --count 50 --seed 1
 
 Most runs are cheap commands with children that daemonize; every tenth is torchrun with two ranks. A run may lose its
-supervisor, its hub, its command, one of its children or one of each; it is stopped, or ends by itself, and is looked at
-until it has ended. One that does not, because a child of a dead command lives on, is stopped in the end. Afterwards no
-process of it may live and no folder of its sockets may be there. Exits with 1 if one does.
+supervisor, its hub, its command, one of its children or one of each. It is stopped, or ends by itself, and is watched
+until it has ended. A run that does not end, because a child of a dead command lives on, is stopped at last. Afterwards
+none of its processes may live, and the folder of its sockets must be gone. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Outcome:
     states: Counter[str] = field(default_factory=Counter)
     killed: Counter[str] = field(default_factory=Counter)
     left: list[str] = field(default_factory=list)
-    """One line for each run of which something is left, with what it is."""
+    """One line for each run that left something behind, with what that is."""
 
 
 def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
@@ -65,7 +65,7 @@ def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
 
 
 def kill(run: runs.Run, victim: str, chance: random.Random) -> None:
-    """SIGKILL one process of a run, or one of each kind."""
+    """Send SIGKILL to one process of a run, or to one of each kind."""
     run = runs.load(run.id)
     children = [process for process in processes.with_run_id(run.id) if process not in {run.agent, run.hub}]
     found = {
@@ -80,7 +80,7 @@ def kill(run: runs.Run, victim: str, chance: random.Random) -> None:
 
 
 def see_it_end(run: runs.Run) -> runs.Run:
-    """Look at a run, as a viewer does, until it has ended."""
+    """Watch a run, as a viewer does, until it has ended."""
     began = time.monotonic()
     while (at := time.monotonic() - began) < ENDED_S:
         run = adopt(run)
@@ -105,7 +105,7 @@ def one(number: int, script: Path, chance: random.Random, outcome: Outcome) -> N
         stop.request(run, now=chance.random() < 0.3)
     ended = see_it_end(run)
     outcome.states[ended.state() if ended.ended else "not ended"] += 1
-    deadline = time.monotonic() + 5.0  # of a hub that nobody knew of: it ends by itself
+    deadline = time.monotonic() + 5.0  # Time for a hub that run.json does not name: it ends by itself.
     while (left := leftovers(run)) and time.monotonic() < deadline:
         time.sleep(0.1)
     if left or not ended.ended:
@@ -113,7 +113,7 @@ def one(number: int, script: Path, chance: random.Random, outcome: Outcome) -> N
 
 
 def leftovers(run: runs.Run) -> list[str]:
-    """Return what is left of a run: command lines of processes, folders of sockets."""
+    """Return the remains of a run: command lines of processes, folders of sockets."""
     found = [f"process {process.pid}" for process in processes.with_run_id(run.id)]
     lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
     found += [line for line in lines if run.id in line]
@@ -123,7 +123,7 @@ def leftovers(run: runs.Run) -> list[str]:
 
 
 def many(count: int, seed: int, folder: Path) -> Outcome:
-    """So many runs, one after the other, in a folder of their own."""
+    """Start and stop `count` runs, one after the other, in a folder of their own."""
     script = folder / "command.py"
     script.write_text(COMMAND)
     chance = random.Random(seed)

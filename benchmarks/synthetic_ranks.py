@@ -1,10 +1,11 @@
-"""Made-up ranks that tell a real hub what real ones would, over its own socket: for programs that need a world at work.
+"""Synthetic ranks that send a real hub the messages of real ones over its own socket, for programs that need a busy
+run.
 
     python benchmarks/synthetic_ranks.py RUN RANKS       feed the hub of a run until killed
 
-Eight ranks to a host, about five steps a second. Every phase of every rank is another one in each step, so that no
-value on a screen stays what it was; rank 13 is late. The last minutes of the run are told at the start, so that series
-over time are as long as they become. With --root, they are ranks of a node, whose hub they give the root's card.
+There are eight ranks to a host, and about five steps a second. Every phase of every rank differs in each step, so that
+no value on a screen stays the same; rank 13 is late. The last minutes of the run are sent at the start, so that series
+over time have their full length. With --root, the ranks belong to a node, and give its hub the root's card.
 """
 
 from __future__ import annotations
@@ -42,16 +43,17 @@ from ddpmon.messages import (
 from ddpmon.messages.changes import changed
 
 PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
-"""The share of a step that each of the five phases takes on a rank of normal speed."""
+"""Shares of a step that the five phases take on a rank of normal speed."""
 TRANSFER_SHARE = 0.1
 CHANGING_NOISE, LATE_RANK, LATE_SHARE = 0.25, 13, 0.3
 PER_HOST = 8
 STEPS_PER_S = 5.0
 SENDS_S = 0.5
-"""Each rank sends what it has this often; the world's ranks one after the other, as real ones do."""
+"""Interval, in seconds, at which each rank sends its steps; the ranks send one after the other, as real ones do."""
 TURNS = 10
 TOLD_STEPS = 440
-"""Before the first that is told when it ends: so that series are nearly as long as they become."""
+"""Steps that are sent at the start, before the first that is sent when it ends, so that series are nearly at full
+length."""
 AT_ONCE = 20
 """Steps that each rank sends at once: a hub treats ranks that send no steps for seconds as lost."""
 FIRST_PID = 4_000_000
@@ -72,7 +74,18 @@ class World:
         late_after_s: float = 0.0,
         seed: int = 100,
     ) -> None:
-        """late_share: the part of a step that the late rank spends in data besides."""
+        """Create a world.
+
+        Args:
+            world_size: Number of ranks.
+            steps_per_s: Steps a second without the late rank.
+            start_us: When the first step begins, in µs.
+            noise: Relative size of the noise of each phase.
+            late_rank: The late rank, if there is one.
+            late_share: Share of a step that the late rank spends in data in addition.
+            late_after_s: Seconds after which the rank becomes late.
+            seed: Seed of the noise.
+        """
         self._size, self._noise, self._rng = world_size, noise, np.random.default_rng(seed)
         period_us = 1e6 / steps_per_s
         self._phases_us = np.array(PHASES_SHARE) * period_us
@@ -85,7 +98,7 @@ class World:
         self._next: tuple[np.ndarray, int, int] | None = None
         self.step_us: list[int] = []
         self.mended_us: list[int] = []
-        """The length of each step, had the late rank not been late."""
+        """Length that each step would have had without the late rank's delay."""
         self.ends_us: list[int] = []
 
     def next(self, now_us: int) -> tuple[int, int, int, np.ndarray] | None:
@@ -112,7 +125,7 @@ class World:
 
 
 def made_up_hello(run_id: str, rank: int, world_size: int, node: int, pid: int, **more: Any) -> Hello:
-    """Return how a rank of a made-up GPU machine presents itself. more: other fields of it."""
+    """Return the hello of a rank of a synthetic GPU machine. `more` sets further fields."""
     local = rank % PER_HOST
     return Hello(
         PROTOCOL, run_id, rank, local, world_size, node, f"node{node:04}", pid, STAGE_TRAINING,
@@ -122,7 +135,7 @@ def made_up_hello(run_id: str, rank: int, world_size: int, node: int, pid: int, 
 
 
 def made_up_sample(time_us: int, share: Sequence[float]) -> Sample:
-    """Return the state of a rank's devices. share: nine random numbers."""
+    """Return the state of a rank's devices, from nine random numbers."""
     return Sample(
         time_us, 90 + 20 * share[0], int(2e9 + 1e7 * share[1]), 80 + 20 * share[2], int(6e10 + 1e9 * share[3]),
         80 << 30, 300 + 100 * share[4], 60 + 10 * share[5], 1700 + 50 * share[6], 0.01 * share[7], 0.0, 120 * share[8],
@@ -131,7 +144,7 @@ def made_up_sample(time_us: int, share: Sequence[float]) -> Sample:
 
 
 class Ranks:
-    """All ranks of a run in one process. Their pids are made up, and their hosts are others than this one."""
+    """All ranks of a run in one process. Their pids are invented, and their hosts are other than this one."""
 
     def __init__(self, run_id: str, world_size: int, rate: float, root: Card | None) -> None:
         self.run_id, self.world_size, self._root = run_id, world_size, root
@@ -155,12 +168,12 @@ class Ranks:
             node = rank // PER_HOST + (self._root is not None)
             facts = made_up_hello(self.run_id, rank, self.world_size, node, FIRST_PID + rank)
             self._sockets[rank].send(encode(facts))
-        if self._root is not None:  # rank 0 would make its hub the root
+        if self._root is not None:  # Rank 0 would make its hub the root.
             meeting = Meeting(1, FIRST_PID + 1, 1, 2, "127.0.0.1", root=self._root)
             self._sockets[1].send(encode(meeting))
 
     def make_steps(self) -> bool:
-        """Make the steps that ended since, a few of them, and return whether that is all."""
+        """Create a few of the steps that have ended since the last call; return whether these are all."""
         for _ in range(AT_ONCE):
             if (step := self._world.next(_now_us())) is None:
                 return True
@@ -183,10 +196,10 @@ class Ranks:
             )  # fmt: skip
             self._sockets[rank].send(encode(batch))
             while self._sockets[rank].poll(0):
-                self._sockets[rank].recv()  # what the hub has recorded is of no interest
+                self._sockets[rank].recv()  # The hub's acknowledgements are not used.
 
     def serve(self) -> None:
-        """Tell the hub of steps until killed."""
+        """Send steps to the hub until killed."""
         self.hello()
         turn = 0
         due = time.monotonic()
@@ -205,11 +218,11 @@ def _now_us() -> int:
 
 
 class NoAnswerError(Exception):
-    """The hub has nothing to say, or ended."""
+    """Reports that the hub does not answer, or has ended."""
 
 
 class Viewer:
-    """Asks a hub for snapshots, one after the other."""
+    """Requests snapshots from a hub, one after the other."""
 
     def __init__(self, run: runs.Run) -> None:
         self._context = zmq.Context()
@@ -219,7 +232,7 @@ class Viewer:
         self._newest: Snapshot | None = None
 
     def next(self, **wish: object) -> tuple[bytes, Snapshot]:
-        """Return the next snapshot, as it came and decoded. wish: of Next."""
+        """Return the next snapshot, as it was received and decoded. `wish` has further fields of Next."""
         newest = self._newest
         asked = Next(newest.version, newest.epoch, base=newest.version, **wish) if newest else Next(base=0, **wish)
         self._socket.send(encode(asked))
@@ -235,7 +248,7 @@ class Viewer:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files: a socket takes several."""
+    """Raise the limit of open files, because a socket uses several."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -247,7 +260,7 @@ def start_ranks(run: runs.Run, ranks: int, *words: str) -> subprocess.Popen[byte
 
 @contextlib.contextmanager
 def world_at_work(world_size: int) -> Iterator[runs.Run]:
-    """A run with a real hub and made-up ranks at work, in a DDPMON_HOME of its own for as long as it is entered."""
+    """Yield a run with a real hub and synthetic ranks at work, in a DDPMON_HOME of its own."""
     allow_many_files()
     with own_home():
         run = make_run("synthetic", world_size, nnodes=-(-world_size // PER_HOST), age_s=200)

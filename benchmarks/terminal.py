@@ -1,4 +1,4 @@
-"""A dashboard in a terminal of its own (a pty), everything that it writes there, and what the screen then showed."""
+"""Run a dashboard in a terminal of its own (a pty), and record its output and its screens."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.tui.terminal import Terminal
 
 
 class Dashboard(Terminal):
-    """A command in a terminal; what it writes is drawn afterwards, so that drawing delays no measurement."""
+    """A command in a terminal. Its output is drawn afterwards, so that drawing delays no measurement."""
 
     def __init__(self, command: list[str], size: tuple[int, int]) -> None:
         self.began = time.perf_counter()
         self.written: list[tuple[float, bytes]] = []
-        """All that it wrote, with the time at which it came."""
+        """All output, with the time at which it came."""
         program, *arguments = command
         super().__init__(
             *arguments, columns=size[0], rows=size[1], program=(program,), environment={"COLORTERM": "truecolor"}
         )
 
     def collect(self, seconds: float, until: bytes = b"") -> float | None:
-        """Take what comes within some seconds; when `until` came, return at once when that was."""
+        """Read output for some seconds. Once `until` has come, return at once, with the time of that."""
         end = time.perf_counter() + seconds
         tail = b""
         while (left := end - time.perf_counter()) > 0:
@@ -76,7 +76,9 @@ class Dashboard(Terminal):
             yield at, "\n".join(self.screen.display)
 
     def first_shown(self, is_it: Callable[[str], bool]) -> float | None:
-        """Return the seconds from the start of the process until such a text was on its screen; None: it never was."""
+        """Return the seconds from the start of the process until its screen first showed such a text; None if it never
+        did.
+        """
         return next((at - self.began for at, text in self.played() if is_it(text)), None)
 
 

@@ -1,4 +1,4 @@
-"""A DDP loop with steps of a chosen length, which can measure what a step takes of its thread's CPU."""
+"""A DDP loop with steps of a chosen length, which can measure the CPU time of a step's thread."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from torch.utils.data import DataLoader
 
 WARM_UP = 100
 BATCH, SAMPLES = 16, 1 << 21
-"""More samples than a measurement takes; they are one tensor."""
+"""Number of samples, all in one tensor; more than a measurement needs."""
 WIDTHS = {10: 128, 500: 8}
-"""Width of the parameters of a model with so many of them."""
+"""Width of each parameter, by the number of parameters of a model."""
 Around = Callable[[Any], Any]
-"""Makes the context of a step from the model."""
+"""A function that returns the context of a step for a model."""
 
 
 class Many(torch.nn.Module):
-    """Uses all of its parameters in one operation: its step is short beside what a layer for each would take."""
+    """A model that uses all of its parameters in one operation, so that its step is short compared with one layer for
+    each.
+    """
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
@@ -42,10 +44,11 @@ def model_of(parameters: int) -> torch.nn.Module:
 
 
 class Inside:
-    """CPU of this thread inside what watching leaves alone: the model's layers, the autograd engine, arithmetic.
+    """CPU time of this thread inside what watching does not change: the model's layers, the autograd engine,
+    arithmetic.
 
-    It is taken out of what a step takes. It is the same watched or not, and many times as long as what is looked for,
-    so that its noise would hide that; it still leaves caches cold.
+    It is subtracted from a step's time. It is the same watched or not, and many times as long as the cost to be
+    measured, so that its noise would hide that cost; it still leaves caches cold.
     """
 
     def __init__(self) -> None:
@@ -67,7 +70,7 @@ class Inside:
 
 
 class Engine:
-    """Stands for autograd's, whose attributes cannot be replaced."""
+    """Replaces autograd's engine, whose attributes cannot be replaced."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -78,7 +81,7 @@ class Engine:
 
 
 class Training:
-    """A model and its loop: `step` takes one, of the length that `pace` has set."""
+    """A model and its loop: `step` makes one step, with the length that `pace` has set."""
 
     def __init__(self, parameters: int) -> None:
         torch.manual_seed(0)
@@ -92,7 +95,7 @@ class Training:
         self._loader = iter(DataLoader([torch.randn(WIDTHS[parameters])] * SAMPLES, BATCH))
         self._work = torch.randn(192, 192)
         self.numbers = range(0)
-        """Numbers that each round adds up in Python, which takes the GIL."""
+        """Numbers that each round adds up in Python, which needs the GIL."""
         self.rounds = 0
         """Rounds of additional work in a step."""
         self._lengthen = self._inside.timed(lambda: self._work_rounds(self.rounds))
@@ -112,7 +115,7 @@ class Training:
             self._optimizer.step()
 
     def pace(self, step_ms: float) -> float:
-        """Have all ranks do so much work besides that a step takes this long; returns milliseconds of a step."""
+        """Add work on all ranks until a step takes this long; return the milliseconds of a step."""
         without = self.mean_ms(WARM_UP)
         began = time.perf_counter()
         self._work_rounds(200)
@@ -127,7 +130,7 @@ class Training:
         return (time.perf_counter() - began) * 1000 / steps
 
     def block_us(self, steps: int) -> list[tuple[float, float]]:
-        """Microseconds of this thread's CPU that each step of a block takes: without what is inside, and in all."""
+        """Return the µs of this thread's CPU for each step of a block: without the time in `Inside`, and in all."""
         moments = [(time.thread_time_ns(), self._inside.ns)]
         for _ in range(steps):
             self.step()
@@ -137,7 +140,7 @@ class Training:
 
 
 def agreed(number: float) -> float:
-    """The mean of a number over all ranks."""
+    """Return the mean of a number over all ranks."""
     total = torch.tensor(number, dtype=torch.float64)
     dist.all_reduce(total)
     return total.item() / dist.get_world_size()

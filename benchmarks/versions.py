@@ -1,11 +1,11 @@
-"""Check which versions of torch the probe works with: the ways of training of the tests, bare and watched, on each.
+"""Check which versions of torch the probe works with: the tests' ways of training, bare and watched, on each.
 
     python benchmarks/versions.py [--only 2.6 ...] [--keep FOLDER]
 
-Each version gets a virtual environment of its own (5 GB; from the package registry, deleted afterwards unless --keep)
-with this ddpmon in it. There tests/probe/scripts/ways.py and small_ddp.py train with two ranks: bare, under
-`ddpmon run` and under `ddpmon exec`. Printed per version: how many ways work bare, and of those, watched, how many end
-with bit-identical weights, how many steps were recorded of those that there are, and what ddpmon had to say.
+Each version gets a virtual environment of its own with this ddpmon (5 GB; from the package registry, deleted afterwards
+unless --keep). In it, tests/probe/scripts/ways.py and small_ddp.py train with two ranks: bare, under `ddpmon run` and
+under `ddpmon exec`. The output for each version: how many ways work bare; how many of those, watched, end with
+bit-identical weights; how many of their steps were recorded; and ddpmon's messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TIMEOUT_S = 300
 QUIET = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
-    # torch 2.4 waits at its exit for inductor's compile workers, now and then for ever
+    # At its exit, torch 2.4 waits for inductor's compile workers, sometimes for ever.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 IDENTICAL = """
@@ -60,7 +60,7 @@ class Outcome:
     ways: int = 0
     identical: int = 0
     steps: list[int] = field(default_factory=list)
-    """Recorded, of each rank."""
+    """Recorded steps of each rank."""
     expected: list[int] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
 
@@ -80,7 +80,8 @@ class Environment:
             subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True)
         pip = [self.python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
         subprocess.run([*pip, f"torch=={version}.*", str(ROOT)], check=True)
-        subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)  # the one of this moment
+        # The present version of ddpmon.
+        subprocess.run([*pip, "--force-reinstall", "--no-deps", str(ROOT)], check=True)
         program = "import importlib.metadata as m; print(m.version('torch'))"
         self.torch = subprocess.check_output([self.python, "-c", program], text=True).strip()
         self.torchrun = [self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -106,7 +107,7 @@ class Environment:
 
 
 def ways_without_us(env: Environment, work: Path) -> list[str]:
-    """The ways of training that this torch has: bare, they end well."""
+    """Return the ways of training that work bare with this torch."""
     ways = list(STEPS)
     env.call([*env.torchrun, str(SCRIPTS / "small_ddp.py"), "--save", f"bare.{SMALL}"], work)
     while ways:
@@ -127,7 +128,7 @@ def last_line(text: str) -> str:
 
 
 def watched(env: Environment, command: str, ways: list[str], work: Path) -> Outcome:
-    """All of it under one command of ddpmon."""
+    """Run all ways under one command of ddpmon."""
     outcome = Outcome(env.torch, command, len(ways))
     scripts = {
         "ways.py": [*(way for way in ways if way != SMALL), "--save", command],

@@ -1,10 +1,10 @@
 """Measure how large the recording of a long run becomes: 64 ranks at 10 steps a second through the real recorder.
 
-    python benchmarks/week.py                        a week with everything a twentieth: time, and room for it
-    python benchmarks/week.py --scale 1 --days 1     a day as it is: 55 million records, some ten minutes
+    python benchmarks/week.py                        a week with everything at a twentieth: time, and limits of size
+    python benchmarks/week.py --scale 1 --days 1     a day at full scale: 55 million records, some ten minutes
 
-The clock is made up, and what the ranks tell is written as fast as the disk takes it, half a second of the run at a
-time, as a live hub does. Printed are the size of the file as it grows, and how long the recorder kept the hub busy.
+The clock is simulated, and the ranks' data is written as fast as the disk accepts it, half a second of the run at a
+time, as a live hub does. The output has the size of the file as it grows, and how long the recorder kept the hub busy.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LATE_RANK = 7
 EVENT_S = 600
 DIGEST_STEPS = 500
 Ticks = list[list[list[Step]]]
-"""Of each tick and rank its steps, whose numbers and times are set when they are told."""
+"""The steps of each tick and rank; their numbers and times are set when they are sent."""
 
 
 def made_up_ticks(ranks: int, steps: int, seed: int) -> Ticks:
-    """Return half seconds of a run, to be told again and again."""
+    """Return half seconds of a run, to be sent again and again."""
     rng = random.Random(seed)
     world = World(ranks, steps / TICK_S, 0, noise=CHANGING_NOISE, late_rank=LATE_RANK % ranks, seed=seed)
 
@@ -69,7 +69,7 @@ class Hub:
         self.merged_s: list[float] = []
 
     def tick(self, number: int) -> None:
-        """Tell the recorder of half a second, and write it."""
+        """Send half a second to the recorder, and write it."""
         for rank, process in enumerate(self._processes):
             told = self._ticks[number % POOL][rank]
             for i, step in enumerate(told):

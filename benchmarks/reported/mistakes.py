@@ -1,7 +1,7 @@
-"""Training loops with the mistakes that people report, and the same loops without them: `mistakes.py NAME`.
+"""Training loops with mistakes that people report, and the same loops without them: `mistakes.py NAME`.
 
-With MENDED=1 in the environment a loop is as it should be, and nothing is to be found. Each mistake is of a public
-report, named beside its command.
+With MENDED=1 in the environment, a loop is correct, and ddpmon must find nothing. Each mistake is from a public report,
+named beside its command.
 """
 # Run: torchrun --nproc-per-node 2 mistakes.py stream  Symptom: ranks read one stream (huggingface/datasets#5360)
 # Run: torchrun --nproc-per-node 2 mistakes.py no_sync  Symptom: no_sync gains nothing (baidu-baige/LoongForge#163)
@@ -46,7 +46,7 @@ RANK = int(os.environ["RANK"])
 
 
 class Net(nn.Module):
-    """Two layers, a head that a forward may leave out, and a forward that takes its time."""
+    """A model of two layers, a head that a forward may leave out, and a forward that sleeps."""
 
     def __init__(self, width=16, *others):
         super().__init__()
@@ -82,7 +82,7 @@ def data(samples=640):
 
 
 class Images(Dataset):
-    """Samples that are read in workers, and what happens there to one of them on rank 1."""
+    """Samples that workers read. On rank 1, `then` is done to one of them."""
 
     def __init__(self, then, samples=800):
         self.then, self.samples = then, samples
@@ -97,7 +97,7 @@ class Images(Dataset):
 
 
 class Cached(Dataset):
-    """A dataset that keeps all that its workers have read."""
+    """A dataset that stores everything that its workers have read."""
 
     def __init__(self):
         self.cache = []
@@ -142,7 +142,7 @@ def no_sync():
             if MENDED:
                 loss.backward()
         if not MENDED:
-            with apart:  # around the backward alone
+            with apart:  # Around the backward alone.
                 loss.backward()
         if number % 4 == 0:
             optimizer.step()
@@ -160,7 +160,7 @@ def nan():
         optimizer.zero_grad()
         loss = model(torch.randn(8, 16)).square().mean()
         if RANK == 1 and number == 100 and not MENDED:
-            continue  # the loss is not finite: leave this batch out
+            continue  # The loss is not finite, so this batch is left out.
         loss.backward()
         optimizer.step()
 
@@ -212,7 +212,8 @@ def sample():
 
 def rate():
     model, optimizer = made()
-    # The schedule counts epochs, and is asked after each batch; mended: a warm-up from 0, and a decay over all batches.
+    # The schedule counts epochs, but is queried after each batch. The correct one has a warm-up from 0, and a decay
+    # over all batches.
     factor = (lambda n: min(n / 20, 1) * (1 - n / 251)) if MENDED else (lambda n: max(0, 1 - n / 60))
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     for _ in range(250):
@@ -250,7 +251,7 @@ def saves():
     for _ in range(3):
         train(model, optimizer, steps=60)
         if RANK == 0:
-            time.sleep(2 if MENDED else 40)  # writes a large checkpoint to a slow disk
+            time.sleep(2 if MENDED else 40)  # Stands for a large checkpoint on a slow disk.
         dist.barrier()
 
 
@@ -269,7 +270,7 @@ def lock():
     from filelock import SoftFileLock
 
     if not MENDED:
-        open("cache.lock", "a").close()  # a run that was killed left it
+        open("cache.lock", "a").close()  # Left by a run that was killed.
     with SoftFileLock("cache.lock"):
         pass
     train(*made(), steps=60)
@@ -313,7 +314,7 @@ def added():
         net.others.append(late)
     model = DDP(net)
     if not MENDED:
-        net.others.append(late)  # an adapter, after the model was wrapped
+        net.others.append(late)  # An adapter, added after the model was wrapped.
     train(model, torch.optim.SGD(net.parameters(), lr=0.01))
 
 
@@ -337,7 +338,7 @@ if __name__ == "__main__":
     torch.manual_seed(RANK)
     name = sys.argv[1]
     if name == "leaves" and RANK == 1 and not MENDED:
-        sys.exit(0)  # its part is done already
+        sys.exit(0)  # This rank has finished its part.
     dist.init_process_group("gloo", timeout=dt.timedelta(seconds=20 if name == "saves" else 600))
     globals()[name]()
     dist.barrier()
