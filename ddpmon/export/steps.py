@@ -50,7 +50,7 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
     """
     attempts: dict[int, dict[int, RankProcess]] = {}
     for process in recording.processes():
-        if process.last_step and process.attempt >= 0:  # others said that they are a rank and never were
+        if process.last_step and process.attempt >= 0:  # Other processes reported a rank but never trained.
             attempts.setdefault(process.attempt, {})[process.rank] = process
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
         seats = attempts[attempt]
