@@ -27,6 +27,10 @@ _MPI = ("mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_
 """Prefixes of the names of MPI programs that start ranks and forward signals to them."""
 _ELASTIC = "TORCHELASTIC_RUN_ID"
 """Variable that torchrun sets for its ranks. Launchers that imitate torchrun set it too: Accelerate, Ray Train."""
+_TORCHRUN = (b"torchrun", b"torch.distributed.")
+"""Words in the command line of torchrun."""
+_INIT = 1
+"""Process that adopts ranks whose launcher died. In a container it may be torchrun itself."""
 _DEEPSPEED = b"deepspeed.launcher.launch"
 _SPAWNED = "--multiprocessing-fork"
 _WATCHED = "DDPMON_RUN_ID"
@@ -237,10 +241,12 @@ def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...],
         of_child: Environment of the rank.
 
     """
-    if pid <= 1 or proc.owner(pid) != os.getuid():
+    if pid < 1 or proc.owner(pid) != os.getuid():
         return False
     try:
         words = proc.arguments(pid)[:-1]
+        if pid == _INIT and not any(name in word for word in words for name in _TORCHRUN):
+            return False
         if os.path.basename(proc.executable(pid)).startswith(_MPI):
             return True
     except OSError:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
+from benchmarks.ports import free_port
 from ddpmon.attach import jobs, start
 from ddpmon.runs import Process
 from ddpmon.source.place import Here
 from ddpmon.tasks import Task
-from tests.conftest import wait_for
+from tests.conftest import ddpmon_program, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -30,6 +33,21 @@ def test_ranks_of_torchrun_are_one_job_which_its_launcher_names(job, cli):
     (row,) = [row for row in json.loads(cli("ls", "--json").stdout) if row["pid"] == launcher.pid]
     assert (row["id"], row["state"], row["world_size"], row["exit_code"]) == (None, "unwatched", 2, None)
     assert launcher.pid in [listed.pid for listed in Here().read()]
+
+
+def test_torchrun_may_be_the_first_process_of_a_container(other_namespace, home, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import subprocess, sys, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "subprocess.run([sys.argv[1], 'ls', '--json'], stdout=open(sys.argv[2], 'w'), check=True)\n"
+    )
+    listed = tmp_path / "listed"
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", str(free_port())]
+    words = [*other_namespace, *run, str(script), ddpmon_program(), str(listed)]
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    (row,) = json.loads(listed.read_text())
+    assert (row["pid"], row["state"], row["world_size"]) == (1, "unwatched", 1)
 
 
 def test_spawned_ranks_are_a_job_and_their_workers_are_no_ranks(job):
