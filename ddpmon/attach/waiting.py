@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 
 from ddpmon import runs
-from ddpmon.attach.signals import DETACH
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import adoption, processes, removal
 from ddpmon.launch.stop import check_reach, wait_until_gone
@@ -39,11 +38,7 @@ def until_entered(run: Run) -> Iterator[str]:
         states = {each.state for each in run.attached}
         if not states & {ENTERING, WAITING, STARTING, REFUSED}:
             return
-        if not states & {
-            ENTERING,
-            STARTING,
-            REFUSED,
-        }:  # after a refusal, the run ends
+        if not states & {ENTERING, STARTING, REFUSED}:  # After a refusal, the run ends.
             answer_by = answer_by or time.monotonic() + ANSWER_S
             if time.monotonic() >= answer_by:
                 break
@@ -81,6 +76,8 @@ def detach(run: Run) -> Run:
         raise UsageError(f"{run.name} ({run.id}) has ended already")
     check_reach(run)
     if run.supervisor is not None:
+        from ddpmon.attach.signals import DETACH  # Viewers on other systems have no such signal.
+
         processes.send(run.supervisor, DETACH)
         adoption.wake(run.supervisor)
     gone = wait_until_gone(run, LONGEST_S)
