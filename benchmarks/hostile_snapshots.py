@@ -1,9 +1,9 @@
 """Part of hostile.py: show mutated snapshots on every screen of the dashboard, and in every text of the command line.
 
 A valid snapshot of each kind is changed in a few places and sent through the decoder of every viewer, until the decoder
-accepts one. That one is shown in 80x24 and 160x50, sometimes in other sizes, on all screens, with keys pressed. A fault
-is a snapshot that ends the dashboard or a command, that takes more than a few seconds of a core, or that puts text on
-the screen that steers a terminal.
+accepts one. That one is shown in 80x24 and 160x50, sometimes in other sizes, on all screens, with keys pressed. A
+snapshot is a fault if it ends the dashboard or a command, takes more than a few seconds of a core, or puts text on the
+screen that steers a terminal.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Said:
-    """An event."""
+    """An event that the dashboard showed."""
 
     step: int
     severity: str
@@ -139,7 +139,7 @@ class Played:
 
     @property
     def reported(self) -> tuple[Shown, ...]:
-        """Findings of the report."""
+        """The findings of the report."""
         return tuple(Shown.of(finding) for finding in self.report["findings"])
 
     @property
@@ -154,13 +154,13 @@ class Timeline:
 
     start_us: Ints
     end_us: Ints
-    """[S, R]"""
+    """[S, R] End of each step."""
     own_us: Ints
-    """[S, R, 5]"""
+    """[S, R, 5] Own time of each phase."""
     paused_us: Ints
     """[S, R] Pause before the step's own time, which is part of the step's length."""
     meets: Bools
-    """[S] Whether ranks wait for each other at its end."""
+    """[S] True if ranks wait for each other at the step's end."""
 
     @classmethod
     def of(cls, own_ms: Floats, transfer_ms: ArrayLike, pauses: Sequence[Pause] = (), sync_every: int = 1) -> Timeline:

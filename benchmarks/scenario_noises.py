@@ -30,9 +30,9 @@ class Work:
     """The work of ranks without a fault. `options` are arguments of `play` besides own and transfer times."""
 
     own_ms: Floats
-    """[S, R, 5]"""
+    """[S, R, 5] Own time of each phase."""
     transfer_ms: Floats
-    """[S], or [S, R] if ranks leave a synchronisation at different times."""
+    """Transfer times: [S], or [S, R] if ranks leave a synchronisation at different times."""
     options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -46,7 +46,8 @@ def _ctype_at_start() -> str | None:
 def in_ascii(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal shows only ASCII, according to its name and the locale.
 
-    Without any locale, only tmux and screen decide: without a UTF-8 locale they take text for single bytes.
+    A missing locale does not mean ASCII, except in tmux and screen: without a UTF-8 locale they take text for single
+    bytes.
     """
     if environ.get("TERM") == "linux":
         return True

@@ -30,7 +30,7 @@ def utf8(text: str) -> str:
 
 
 def few_marks(text: str) -> str:
-    """Return the text with at most `_MARKS` accents over a letter, which is more than any language has."""
+    """Return the text with at most `_MARKS` accents over a letter, which is enough for any language."""
     characters, marks = [], 0
     for letter in text:
         marks = marks + 1 if unicodedata.combining(letter) else 0

@@ -46,7 +46,7 @@ _PLAIN_TOKENS = frozenset(
 )
 """Words before "token" with which it means a piece of text."""
 _PLAIN_KEYS = frozenset({"sort", "group", "dict", "label", "text", "image", "input", "target", "public"})
-"""Words before "key" with which it names something."""
+"""Words before "key" with which it is not a secret but names something."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?|true|false|none|null", re.IGNORECASE)

@@ -57,7 +57,7 @@ class Lines:
         self._topic: list[str] = []
         self._events: set[tuple[float, str]] = set()
         self._told_at = 0.0
-        """Time of the last line's event, as Unix time."""
+        """Time of the snapshot for which lines were last returned, as Unix time."""
         self._state_line = ""
         self._failing_since: float | None = None
         """When a failed rank was first seen in a run that had not ended, by the clock of `of`."""
@@ -105,7 +105,7 @@ class Lines:
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
         if snapshot.verdict and (changed or not self._verdict) and not self._is_withheld(snapshot.verdict):
             self._verdict, self._topic = snapshot.verdict, topic
-            # Otherwise the verdict was printed as an event.
+            # If an event has the same text, it was printed already.
             if not any(event.text == snapshot.verdict for event in snapshot.events):
                 lines.append(f"{_clock(snapshot.at)}  {_MARKS.get(snapshot.severity, '·')} {plain(snapshot.verdict)}")
         return lines

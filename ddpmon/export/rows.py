@@ -25,7 +25,8 @@ COLUMNS = (
 by name, the parts of the phases that the script named with `ddpmon.phase`."""
 INTEGERS = frozenset({"attempt", "step", "rank", "critical", "samples", "tokens"})
 NAMED = "named_ms"
-"""Column of named phases. Other named columns hold milliseconds, seconds and the script's own units."""
+"""Column of named phases. Columns other than this one and INTEGERS hold milliseconds, seconds or the script's own
+units."""
 
 
 def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:

@@ -136,7 +136,7 @@ class MlflowTracker:
 
 
 class TensorboardTracker:
-    """A folder of TensorBoard's event files."""
+    """A folder with event files for TensorBoard."""
 
     def __init__(self, folder: str, run: Run) -> None:
         proto = "tensorboard.compat.proto"

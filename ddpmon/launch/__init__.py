@@ -1,9 +1,11 @@
-"""Starting and stopping a run: the supervisor, torchrun's command line, the sweep at the end.
+"""Starts, supervises and stops runs: the supervisor, torchrun's command line, and the end of all processes.
 
-before        prepare (from what was asked for to what is started) with spec, torchrun, torchrun_env, slurm, given_hub;
-              joining (several `ddpmon exec` of one job), env (what arms the probe), last_launch (the form's)
-a start       start, supervisor with life (its states), run_processes, run_file, supervisor_log
-beside it     keeper (of the hub), draining and drain (of what ranks print: spool, boundedlog), restarts
-a stop        stop, processes (signals), remaining_processes, memory_kills
-afterwards    adoption and exit_traces (a run whose supervisor was killed), removal, retention
+before a start  prepare and spec check a request; torchrun, torchrun_env and slurm build the command for the nodes;
+                given_hub checks --hub; env loads the probe; joining lets several `ddpmon exec` share a run;
+                last_launch stores the launch form
+the start       start, signing (the supervisor detaches), supervisor with supervising, its base
+during the run  run_file (run.json), run_processes, kept_process (restarts hub and drain),
+                drain with spool and boundedlog (the output of ranks)
+a stop          stop, life (the states of a run's end), processes (signals), remaining_processes, memory_kills
+afterwards      adoption and exit_traces (a run whose supervisor was killed), removal, retention
 """

@@ -233,7 +233,9 @@ class Drain:
 
 
 def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
-    """Write a spool's contents into its log; return whether there is more. `held_bytes` may wait for a full disk."""
+    """Write a spool's contents into its log; return whether there is more. While the disk is full, `held_bytes` may
+    wait.
+    """
     if not spooled.read(1):
         return False
     printed_ns = spooled.printed_ns()

@@ -23,7 +23,7 @@ started."""
 
 
 class Do(Enum):
-    """The supervisor's next action; the value is the text of its log line."""
+    """The supervisor's next action. The value describes the action."""
 
     NOTHING = "nothing"
     ASK = "sending the command a signal to end"

@@ -53,7 +53,7 @@ class Pruning:
 
     bound: Bound
     going: Sequence[Stored]
-    """The oldest first."""
+    """The runs that the limit deletes, oldest first."""
     count: int
     size_bytes: int
     """Size of all runs in bytes, including those in `going`."""

@@ -154,7 +154,7 @@ def moved_bytes(pid: int) -> int:
 
 
 def core_wait_s(pid: int) -> float:
-    """Return how many seconds its main thread has waited for a core since it began; 0 if that is unknown."""
+    """Return how many seconds a process's main thread has waited for a core; 0 if the kernel does not report it."""
     try:
         return int(_text(pid, "schedstat").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

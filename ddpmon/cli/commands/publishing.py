@@ -50,7 +50,7 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
 
 
 def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
-    """Write a point every few seconds until the run ends or a signal comes; return None if there was nothing to write.
+    """Write points until the run ends or a signal comes; return None if there was nothing to write.
 
     This waits for data of rank 0: until a hub has data of rank 0, a machine of several shows only its own ranks.
 

@@ -103,7 +103,7 @@ def heat_map(heat: HeatView) -> Chart:
 
 
 def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:
-    """Draw the median rank and the range of all ranks through time; each point names the ranks at the ends.
+    """Draw the median rank and the range of all ranks through time; each point's hint names the rank furthest out.
 
     Args:
         series: The quantity.
