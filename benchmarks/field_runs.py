@@ -33,7 +33,7 @@ class Slowed:
 
     @property
     def period_s(self) -> float:
-        """Length, in seconds, of one stop and the run after it."""
+        """Return the length, in seconds, of one stop and the run after it."""
         return min(max(self.step_ms / 1000 / PERIODS_A_STEP, SHORTEST_S), LONGEST_S)
 
 

@@ -139,7 +139,7 @@ class Played:
 
     @property
     def reported(self) -> tuple[Shown, ...]:
-        """The findings of the report."""
+        """Return the findings of the report."""
         return tuple(Shown.of(finding) for finding in self.report["findings"])
 
     @property
@@ -192,7 +192,7 @@ class Timeline:
 
     @property
     def step_ms(self) -> Floats:
-        """[S] The time in ms that each step added to the run."""
+        """Return the time in ms that each step added to the run, [S]."""
         return np.diff(self.end_us.max(axis=1), prepend=0) / 1e3
 
     def table(self, begin_us: int, samples: ArrayLike, tokens: ArrayLike, kind: int) -> Table:

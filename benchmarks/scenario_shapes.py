@@ -71,12 +71,12 @@ class Draft:
 
     @property
     def rank(self) -> int:
-        """The slow rank."""
+        """Return the slow rank."""
         return self.draw * 7 % self.ranks
 
     @property
     def phase(self) -> str:
-        """The phase in which the rank is slow."""
+        """Return the phase in which the rank is slow."""
         return PHASES[self.draw % len(PHASES)]
 
     def place(self, begin: int | None) -> int:

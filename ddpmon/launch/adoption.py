@@ -27,8 +27,8 @@ SIGNED_S = 10.0
 def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
     """Make sure that a live run has a supervisor and a hub that are not stopped, and return the run as it is then.
 
-    A run that has ended, or that belongs to another machine or boot, is returned unchanged. If no process of a lost run
-    is left, this waits until its end is written down as far as it can be found out.
+    A run that has ended, or that belongs to another machine, boot or pid namespace, is returned unchanged. If no
+    process of a lost run is left, this waits until its end is written down as far as it can be found out.
 
     Args:
         run: The run.

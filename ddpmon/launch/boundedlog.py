@@ -78,7 +78,7 @@ class BoundedLog:
 
     @property
     def half_bytes(self) -> int:
-        """Most bytes that each of the log's two files holds."""
+        """Return the most bytes that each of the log's two files may hold."""
         return self._half
 
     def fit(self, most_bytes: int) -> None:

@@ -55,7 +55,7 @@ class Address:
 
     @property
     def where(self) -> str:
-        """The machine's name without the user."""
+        """Return the machine's name without the user."""
         return self.host.rpartition("@")[2]
 
     def word(self, run: str) -> str:

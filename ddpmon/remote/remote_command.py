@@ -62,7 +62,7 @@ def run_there(address: Address, words: list[str], write: Callable[[bytes], None]
 
 
 def begin() -> None:
-    """At the far side, send the greeting, and listen for Ctrl-C and for the end of the line."""
+    """Send the greeting from the far side, and listen for Ctrl-C and for the end of the line."""
     os.write(1, greeting())
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # who waits for a line is at a terminal

@@ -2,7 +2,7 @@
 
 A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`), mode 0700:
 
-    run.json       what was started, where, and how; after its creation, the supervisor and `ddpmon rename` change it
+    run.json       what was started, where, and how; after its creation, only the supervisor and `rename` change it,
                    through `update`
     secrets.json   the values that run.json hides, if there are any: for starting the run, and starting it again
     supervisor.lock

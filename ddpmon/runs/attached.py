@@ -34,5 +34,5 @@ class Attached:
 
     @property
     def name(self) -> str:
-        """The rank as it is named in a sentence."""
+        """Return the rank as it is named in a sentence."""
         return f"pid {self.process.pid}" if self.rank is None else f"rank {self.rank} (pid {self.process.pid})"

@@ -128,7 +128,7 @@ class Run:
 
     @property
     def launcher(self) -> str:
-        """The name of the run's command in sentences."""
+        """Return the name of the run's command for sentences."""
         return "torchrun" if self.world_size else "the command"
 
     def grace_left_s(self) -> float | None:
@@ -177,9 +177,7 @@ class Run:
 
     @property
     def shell_code(self) -> int | None:
-        """The exit code that the shell got, and that screens and reports show; for a stopped run, the same as after
-        Ctrl-C.
-        """
+        """Return the exit code for the shell, screens and reports; a stopped run has the same as after Ctrl-C."""
         return STOPPED_CODE if self.ended and self.stopping else self.exit_code
 
     def _unsupervised(self) -> str:
@@ -192,7 +190,7 @@ class Run:
 
     @property
     def attaching(self) -> str:
-        """The command that opens the run's dashboard from here; through ssh if the run is on another machine."""
+        """Return the command that opens the run's dashboard from here; through ssh if the run is on another machine."""
         far = self.sight is Sight.NONE and self.host != here().host
         return f"ddpmon attach {self.host}:{self.id}" if far else f"ddpmon attach {self.id}"
 
