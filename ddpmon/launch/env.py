@@ -10,7 +10,8 @@ from ddpmon import runs
 from ddpmon.runs import job_key
 
 INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
-"""Folder with the sitecustomize.py that loads the probe, and what that file needs before it imports ddpmon."""
+"""Folder with the sitecustomize.py that loads the probe, and the modules that this file needs before it imports
+ddpmon."""
 
 
 def armed(

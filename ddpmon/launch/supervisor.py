@@ -65,7 +65,8 @@ class Supervisor(Supervising):
         self._command = exit_traces.Stranger(agent) if agent and agent.alive() else None
         """The command of a run that was taken over, while the command lives."""
         self._goodbyes_tell = True
-        """True if goodbyes of the ranks show that an unobserved command ended well: nobody asked the ranks to end."""
+        """True while goodbyes of the ranks prove that a command whose exit code is unknown ended well; False once its
+        ranks were asked to end."""
         self._goes_on_without = False
         """True if the command has ended, but members of the job have not."""
 

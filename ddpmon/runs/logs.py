@@ -4,9 +4,9 @@
     <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   a rank that another launcher started
     <run>/logs/launcher.log                                                        the launcher of the ranks
 
-The lines of one rank keep their order. The order of lines of different ranks is unknown, except when they were read.
-Memory is bounded: the last `KEPT` lines are held, each cut to a limit, and of a file that grew by more than `CHUNK`
-between two readings only the end is read.
+The lines of one rank keep their order. Between ranks, only the time of reading shows which line came first. Memory is
+bounded: the last `KEPT` lines are held, each cut to a limit, and of a file that grew by more than `CHUNK` between two
+readings only the end is read.
 """
 
 from __future__ import annotations
