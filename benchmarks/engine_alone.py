@@ -45,7 +45,7 @@ def play_alone(
     shown: list[Finding] = []
     moments, events = [], []
     for end in range(JUDGED_STEPS, count + JUDGED_STEPS, JUDGED_STEPS):
-        part = world.between(max(1, end - JUDGED_STEPS), end)  # the first step is set apart
+        part = world.between(max(1, end - JUDGED_STEPS), end)  # The first step is excluded.
         window.append(part)
         engine.append(part)
         whole, latest = window.world(), window.world(SHOWN_S)

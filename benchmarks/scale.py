@@ -241,7 +241,7 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
             own = [sum(getattr(step, name) for name in PHASES) for step in steps]
             result.bounds_wrong += not own or (min(own), max(own)) != bounds[process.rank]
     result.lost = sum(sum(said.records) for said in saids) - result.records
-    report = msgspec.json.decode((runs.run_dir(run.id) / "report.json").read_bytes())  # as the hub wrote it
+    report = msgspec.json.decode((runs.run_dir(run.id) / "report.json").read_bytes())  # The hub has written this file.
     late = result.ranks // 2 + 1
     stragglers = [finding for finding in report["findings"] if finding["kind"] == "straggler"]
     result.kinds = sorted({found["kind"] for found in report["findings"] if found["severity"] != "info"})

@@ -37,7 +37,7 @@ class _Launcher:
 _LAUNCHERS = (
     # torchrun, programs that set the same variables (Accelerate, DeepSpeed, Ray Train), and shells
     _Launcher("RANK", "WORLD_SIZE", (("MASTER_ADDR", "MASTER_PORT"),), ("LOCAL_RANK",), ("GROUP_RANK", "NODE_RANK")),
-    # srun; a batch script has no step
+    # srun; a batch script alone has no step id
     _Launcher(
         "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", (("SLURM_JOB_ID", "SLURM_STEP_ID"),),
         ("SLURM_LOCALID",), ("SLURM_NODEID",),

@@ -39,7 +39,7 @@ def main() -> None:
             error = (model.weight.detach().cpu() - weights.T).abs().max().item()
             here.say(f"weights found to within {error:.3f}")
             here.say(trained)
-        del parallel  # joined() says why.
+        del parallel  # See joined() for the reason.
 
 
 if __name__ == "__main__":

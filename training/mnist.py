@@ -91,7 +91,7 @@ def main() -> None:
             right, seen = evaluate(model, held_back, here)
             here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} test digits)")
             here.say(trained)
-        del parallel  # joined() says why.
+        del parallel  # See joined() for the reason.
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main() -> None:
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
             here.say(trained)
-        del parallel  # joined() says why.
+        del parallel  # See joined() for the reason.
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def main() -> None:
         if trained.finished:
             rate = trained.steps * args.batch_size * here.world_size / trained.seconds
             here.say(f"{trained}, {rate:.0f} images/s")
-        del parallel  # joined() says why.
+        del parallel  # See joined() for the reason.
 
 
 if __name__ == "__main__":

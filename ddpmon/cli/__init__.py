@@ -90,7 +90,7 @@ def main() -> None:
 def _plain(stream: TextIO | None) -> TextIO | None:
     """Return the stream that this command writes to, which prints plain text at a terminal; None if it is closed."""
     with contextlib.suppress(AttributeError):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a log in ASCII must not end a run's watcher
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an ASCII log must not end the command
     if stream is None or not stream.isatty():
         return stream
     return cast("TextIO", PlainOutput(stream, ascii_for if in_ascii(started_with()) else str))

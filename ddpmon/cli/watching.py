@@ -74,7 +74,7 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned goes back in
+            signal.signal(number, handler)  # type: ignore[arg-type]  # signal() returned this value
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:

@@ -102,7 +102,7 @@ def again(run: Run, run_id: str) -> Spec:
     check_folder(run.cwd)
     run = runs.with_secrets(run)
     logs = _log_option(run)
-    if logs:  # started by `ddpmon run`
+    if logs:  # The run was started by `ddpmon run`.
         (spec.check_module if _is_module(run) else spec.check_script)(run.script, run.cwd)
         spec.check_torch()
     if not run.argv:

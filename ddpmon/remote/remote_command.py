@@ -65,7 +65,7 @@ def begin() -> None:
     """Send the greeting from the far side, and listen for Ctrl-C and for the end of the line."""
     os.write(1, greeting())
     with contextlib.suppress(AttributeError):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # who waits for a line is at a terminal
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a user at a terminal waits for each line
     # A shell that started this in the background may have set SIG_IGN, with which Ctrl-C would not end `logs -f`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

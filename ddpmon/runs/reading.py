@@ -48,7 +48,7 @@ def build(kind: type[Checked], raw: Any) -> Checked:
     if not isinstance(raw, dict):
         raise ValueError(f"{_shown(raw)} is not a valid {kind.__name__}")  # noqa: TRY004  of a file, not of our code
     types_of = _types(kind)  # type: ignore[arg-type]  # a class is hashable
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # any dataclass
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]  # this works for any dataclass
     for field in fields:
         if field.name not in raw and field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(f"the field {field.name} is missing")
