@@ -148,7 +148,7 @@ def attach_and_detach(job: subprocess.Popen, figures: Figures) -> list[tuple[flo
 
 
 def stops(folder: Path, entries: list[tuple[float, bool]], figures: Figures) -> None:
-    """Add the longest step of a rank around each entry, less its median step."""
+    """Add to `figures`, for each attach and detach, the longest step of a rank around it, less its median step."""
     ranks = []
     for rank in (0, 1):
         ends = array.array("d", (folder / f"ends.{rank}").read_bytes())

@@ -117,7 +117,7 @@ class TraceML(Tool):
     def __init__(self, packages: Path, live: bool = False) -> None:
         self._packages = packages
         self.draws = live
-        """True: `--mode cli` instead of its default, a summary at the end."""
+        """True for `--mode cli` instead of the default, a summary at the end."""
 
     def command(self, nproc: int, script: Path) -> list[str]:
         program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from traceml_ai.launcher.cli import main; main()"

@@ -31,7 +31,7 @@ class Truth:
     ranks: tuple[int, ...] = ()
     """All ranks if all are slower than before; none if the slow rank rotates."""
     phase: str | None = None
-    """None: the fault is not in a single phase."""
+    """The phase with the fault; None if the fault is not in a single phase."""
     since: int = 1
     until: int | None = None
     size: float = 0.0

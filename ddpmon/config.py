@@ -31,7 +31,7 @@ class Setting:
     """The allowed values, as text for users."""
     meaning: str
     default: object = None
-    """None: there is no default, or ddpmon chooses one."""
+    """The default value; None if there is none or ddpmon chooses one."""
     kind: type = str
     variable: str = ""
     """The environment variable that takes precedence."""

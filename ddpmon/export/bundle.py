@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
     name: str
     size_bytes: int | None
-    """None: the part is missing."""
+    """Size in bytes; None if the part is missing."""
     text: str
 
 

@@ -35,7 +35,7 @@ def build(run: Run) -> dict[str, Any]:
 
 
 def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
-    """Return the report, with the snapshot and the store that it was made from."""
+    """Return the report, and the snapshot and the store that it was made from."""
     live = _hub_snapshot(run)
     if live is not None and live.state in END_STATES:  # The run has ended meanwhile, so its recording is complete.
         run, live = runs.load(run.id), None

@@ -87,7 +87,7 @@ def exit_code(run: Run) -> int | None:
 
 
 def all_said_goodbye(run: Run) -> bool:
-    """Return whether the recording has a goodbye, and no failure, of every rank of the last attempt on this machine."""
+    """Return whether the recording has a goodbye of every rank of this machine's last attempt, and no failure."""
     path = runs.run_dir(run.id) / "telemetry.db"
     last = 'SELECT pid, rank, "left" FROM processes WHERE attempt = (SELECT max(attempt) FROM processes)'
     try:

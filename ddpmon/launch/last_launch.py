@@ -34,11 +34,11 @@ class LaunchForm:
     """Arguments of the script, split as a shell would split them."""
     processes: str = "1"
     name: str = ""
-    """Empty: the run is named after the script."""
+    """Name of the run; if empty, the run is named after the script."""
     environment: str = ""
     """Variables as KEY=VALUE, separated by spaces."""
     folder: str = ""
-    """Empty: the folder in which ddpmon was started."""
+    """Folder in which the script runs; if empty, the folder in which ddpmon was started."""
 
     def asked(self) -> Asked:
         """Return the run that the fields describe. Raise UsageError if they do not describe one."""

@@ -31,7 +31,7 @@ class Asked:
     nproc: str = "1"
     """Ranks on this machine: a number, gpu, cpu or auto."""
     name: str | None = None
-    """None: the run is named after the script."""
+    """Name of the run; if None, the run is named after the script."""
     cwd: str | None = None
     """Folder in which the script runs; None: the current folder."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Spec:
     """The name that users know: the script, the module, or the command of `ddpmon exec`."""
     script_args: list[str] = field(default_factory=list)
     world_size: int = 0
-    """0: unknown until the ranks report it (`ddpmon exec`)."""
+    """Number of ranks of the whole run; 0 if it is unknown until the ranks report it (`ddpmon exec`)."""
     nnodes: int = 1
     grace_s: float = 20.0
     buckets: bool = False

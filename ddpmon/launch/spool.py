@@ -178,7 +178,7 @@ class PlainFile:
         self.identity = status.st_dev, status.st_ino
         self.ended = False
         self._at = 0
-        """Position up to which everything was taken."""
+        """Position in the file up to which every byte was taken."""
         self._freed = 0
 
     def close(self) -> int:

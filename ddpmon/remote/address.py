@@ -51,7 +51,7 @@ class Address:
     host: str
     """The host as ssh gets it: USER@HOST or HOST."""
     run: str | None
-    """None: the latest run there."""
+    """Name or beginning of the id of the run; None means the latest run there."""
 
     @property
     def where(self) -> str:

@@ -58,14 +58,14 @@ class RemoteSource:
 
     tape = None
     refused = ""
-    """Always "": the far side, where the hub is, refuses invalid snapshots."""
+    """Reason for a refused snapshot, which is always "": the far side, where the hub is, refuses invalid snapshots."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.run_id = address.run or ""
         self.run_name = ""
         self._conversation: Conversation | None = None
-        """None: there is no line, and the thread is logging in again."""
+        """The messages over the line; None while the thread logs in again."""
         self._snapshot: Snapshot | None = None
         self._log = Log(self._take_printed)
         self._printed: list[Said] = []

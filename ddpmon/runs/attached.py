@@ -27,7 +27,7 @@ class Attached:
 
     process: Process
     rank: int | None
-    """None: neither the environment nor the probe has shown the rank yet."""
+    """The rank's number; None until the environment or the probe has shown it."""
     state: str
     why: str = ""
     """Why the probe cannot be injected, or the line in which the rank waits ("in f (train.py:9)")."""

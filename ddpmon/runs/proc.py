@@ -1,4 +1,4 @@
-"""Reads the kernel's facts on processes from /proc; no other module does. Standard library only.
+"""Reads the kernel's facts on processes from /proc for all of ddpmon. Standard library only.
 
 A process may end at any moment, and another user's may not be readable: each function says what it returns then.
 proc_pid_stat(5) and its neighbours describe the files.
