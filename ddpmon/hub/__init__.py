@@ -1,1 +1,1 @@
-"""One process per run: collects telemetry, keeps and records it, serves viewers."""
+"""The hub: one process per run that collects and records telemetry and serves viewers."""

@@ -8,7 +8,7 @@ import sys
 
 
 def serve(run_id: str) -> int:
-    """Import the hub and serve the run until it ends; returns the exit code."""
+    """Import the hub, serve the run until it ends, and return the exit code."""
     gc.disable()  # Imports leave no garbage; looking for it takes a seventh of the start.
     from ddpmon.hub.hub import main
 

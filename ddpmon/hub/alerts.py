@@ -1,7 +1,7 @@
-"""Runs a program when a run needs a look: the user's (`--on-alert CMD`), or ours that tells services (`--notify URL`).
+"""Alerts: a program that runs when a run needs attention.
 
-It is started without a shell, in the run's folder of work, and gets what happened as JSON on its standard input. One
-runs at a time.
+It is the user's (`--on-alert CMD`), or ddpmon's own that notifies services (`--notify URL`). The program is started
+without a shell in the run's working directory, and gets the alert as JSON on its standard input. One runs at a time.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from ddpmon.store.store import Store
 
 SCHEMA = 1
 LONGEST_S = 30.0
-"""Longest time for the program; then it is killed with all that it started."""
+"""Longest time for which the program may run. Then it is killed with all processes that it started."""
 END_S = 5.0
-"""Longest time that the end of a run waits for the program."""
+"""Longest time for which the end of a run waits for the program."""
 MOST_AN_HOUR = 20
 MOST_WAITING = 20
 HOUR_S = 3600.0
 _ALARMING = {"stalled", "failed", "lost"}
-"""States that are worth an alert by themselves, whatever the findings."""
+"""States that cause an alert by themselves, whatever the findings."""
 _PRINTED_BYTES = 4096
-"""Bytes of what the program prints that are kept."""
+"""Number of bytes at the end of the program's output that are kept."""
 _LINE_CHARS = 200
-"""Characters of the program's last line that an event shows when it failed."""
+"""Largest number of characters of the program's last line that an event shows if the program failed."""
 
 
 class Alerts:
-    """Compares each judgement of a run with the one before, and tells the program what is new. Nothing here raises."""
+    """Compares each judgement of a run with the one before, and passes news to the program. Its methods never raise."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class Alerts:
         """Make the alerts of a run.
 
         Args:
-            command: The program and its arguments; empty: no alerts, unless there are URLs.
+            command: The program and its arguments. If it is empty and there are no URLs, there are no alerts.
             store: The run.
-            add_event: Adds an event to the run.
-            urls: Services that our own program tells, in the place of the command. They also hear that a run is done.
+            add_event: Function that adds an event to the run.
+            urls: Services that ddpmon's own program notifies, instead of the command, also when the run is done.
 
         """
         self._command = [sys.executable, "-m", send_alert.__name__] if urls else list(command)
@@ -76,7 +76,7 @@ class Alerts:
         self._program: _Program | None = None
 
     def check(self, now: float, unix: float) -> None:
-        """Queue what is worth an alert since the last time, start the next program, end one that takes long."""
+        """Queue alerts about news since the last call, start the next program, and end one that takes too long."""
         if not self._command:
             return
         new = self._new()
@@ -87,7 +87,7 @@ class Alerts:
         self._advance(now, unix)
 
     def finish(self, unix: float) -> None:
-        """The run is over: send the alerts that wait, but hold nobody up for that."""
+        """Send the alerts that wait when the run is over, but for END_S at most."""
         deadline = time.monotonic() + END_S
         while (self._waiting or self._program) and (now := time.monotonic()) < deadline:
             self._advance(now, unix)
@@ -96,7 +96,7 @@ class Alerts:
             self._program.close()
 
     def _new(self) -> list[tuple[str, str, Finding | None]]:
-        """Severity, sentence and finding of what is worse than at the last check."""
+        """Return severity, sentence and finding of everything that has become worse since the last check."""
         store = self._store
         announced = [event for event in store.announced if event.finding and event.severity != "info"]
         new = [(event.severity, event.text, event.finding) for event in announced]
@@ -154,7 +154,7 @@ class Alerts:
 
 
 class _Program:
-    """The user's program at work. OSError if it cannot be started."""
+    """A running alert program. The constructor raises OSError if the program cannot be started."""
 
     def __init__(self, command: Sequence[str], cwd: str, message: bytes) -> None:
         self._output, theirs = os.pipe()
@@ -174,15 +174,15 @@ class _Program:
         self._printed = b""
 
     def ended(self) -> bool:
-        """Return whether it has; one that prints more than a pipe holds waits until it is asked again."""
-        # Looked at, not waited for: as long as it is a zombie, no other process group can have its number.
+        """Return whether the program has ended, and read its output, so that it does not block on a full pipe."""
+        # WNOWAIT keeps it a zombie, so that no other process group can get its number.
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        with contextlib.suppress(OSError):  # nothing to read just now
+        with contextlib.suppress(OSError):  # There is nothing to read at the moment.
             self._printed = (self._printed + os.read(self._output, 1 << 16))[-_PRINTED_BYTES:]
         return ended
 
     def close(self) -> str:
-        """End it, and what it started; returns what is to be said of how it went, "" if nothing is."""
+        """Kill the program and the processes it started, and return how it failed, or "" if it succeeded."""
         overdue = not self.ended()
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Writes down the run as it goes on: events, checkpoints, the files that ranks left behind, the report at the end."""
+"""Recording of the run as it goes on: events, checkpoints, files that ranks left behind, and the report at the end."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from ddpmon.store.store import Store
 
 CHECKPOINT_S = 10.0
 CHECKPOINT_ROWS = BINS // 4
-"""Rows of each resolution of the charts in a checkpoint: a hub that is killed leaves them coarser than one that ends.
-"""
+"""Number of chart rows of each resolution in a checkpoint. So a killed hub leaves coarser charts than one that ends."""
 
 
 class Bookkeeping:
-    """Has the recorder write when it is time, and says in the run's events whether the disk takes it."""
+    """Lets the recorder write when it is due, and adds events when the disk fails or works again."""
 
     def __init__(self, store: Store, recorder: Recorder, collector: Collector) -> None:
         self._store, self._recorder, self._collector = store, recorder, collector
         self._tails = Tails(runs.run_dir(store.run.id), self._take_tail, self._report_tail)
         self._tail_files: list[Path] = []
-        """Files that ranks left there, to be removed once they are recorded."""
+        """Files that ranks left in the run's folder, which are deleted once they are recorded."""
         self._checkpointed_at = time.monotonic()
 
     @property
     def settled(self) -> bool:
-        """Return whether all that was taken in is on the disk."""
+        """Return whether everything that was received is on the disk."""
         return not self._recorder.backlog and not self._recorder.trouble
 
     def keep(self, now: float, unix: float) -> None:
-        """Write what is due."""
+        """Write everything that is due."""
         store, recorder = self._store, self._recorder
         recorder.event(store.new_events)
         store.new_events.clear()
@@ -67,7 +66,7 @@ class Bookkeeping:
         store.unwritable = trouble or ""
 
     def keep_last(self, now: float, unix: float) -> None:
-        """Write all that there is: this hub ends."""
+        """Write everything, because this hub ends."""
         self._checkpoint(BINS)
         self._recorder.hurry()
         self.keep(now, unix)
@@ -87,7 +86,7 @@ class Bookkeeping:
         )
 
     def notes(self) -> list[str]:
-        """Return what is missing in the recording, for viewers."""
+        """Return notes for viewers on what the recording lacks."""
         notes = []
         if unrecorded := self._recorder.unrecorded:
             notes.append(f"the recording lacks {counted(unrecorded, 'step record')}")
@@ -97,7 +96,7 @@ class Bookkeeping:
         return notes
 
     def take_tails(self) -> None:
-        """Record what ranks left in the run's folder, then remove it."""
+        """Record the messages in files that ranks left in the run's folder, then delete the files."""
         self._tail_files += self._tails.take_new()
         if not self._tail_files:
             return
@@ -115,11 +114,11 @@ class Bookkeeping:
         self._store.add_event(time.time(), "warn", text)
 
     def conclude(self) -> None:
-        """The run is over, and its recording whole: write its report."""
+        """Write the report of a run that is over and completely recorded."""
         self._tails.clear()
         run = self._store.run
         try:
             write(runs.run_dir(run.id) / "report.json", recorded_report(run))
         except (OSError, RecordingError) as error:
-            with contextlib.suppress(OSError):  # the disk may be full: viewers still learn that the run ended
+            with contextlib.suppress(OSError):  # The disk may be full; viewers must still learn that the run ended.
                 print(f"no report.json: {error}", flush=True)

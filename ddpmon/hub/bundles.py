@@ -1,4 +1,7 @@
-"""Packs a node's messages for the root: numbered bundles, kept until taken, bounded, the oldest dropped first."""
+"""Queue of a node's messages to the root, in numbered bundles.
+
+Bundles are kept until the root has recorded them. If there are too many, the oldest are dropped first.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,26 @@ from ddpmon.recording.merging import one_of
 from ddpmon.recording.node_blocks import pack
 
 KEPT_BYTES = 64 << 20
-"""A minute of 8 ranks that step ten times a second is 0.2 MB; of 256 of them 7 MB."""
+"""Largest size of all kept bundles. A minute of 8 ranks at ten steps a second is 0.2 MB, of 256 ranks 7 MB."""
 BUNDLE_BYTES = 1 << 20
 BUNDLE_ITEMS = 4096
 IN_FLIGHT = 96
-"""Bundles that the root has not recorded, on their way at most: it records every few seconds, and what more it got
-would only wait there, where ZeroMQ stops reading a connection that has a full queue."""
+"""Largest number of sent bundles that the root has not recorded. The root records every few seconds; further bundles
+would only wait there, and ZeroMQ stops reading a connection whose queue is full."""
 STEP_BYTES, BATCH_BYTES = 110, 300
-"""Approximate bytes of a step and of the rest of a batch before they are packed, where they hold nothing unusual."""
+"""Approximate bytes of a step, and of the rest of a batch, before they are packed, if they hold nothing unusual."""
 
 
 @dataclass
 class Closed:
-    """A bundle to be sent, or sent again."""
+    """A complete bundle that waits to be sent, or has been sent and may have to be sent again."""
 
     items: list[Item] = field(default_factory=list)
     blocks: list[Packed] = field(default_factory=list)
     batches: int = 0
-    """In the blocks."""
+    """Number of batches in the blocks."""
     seq: int = 0
-    """Its number, once it waits to be sent."""
+    """Number of the bundle, once it waits to be sent."""
 
     @property
     def bytes(self) -> int:
@@ -42,22 +45,22 @@ class Closed:
 
 
 class Bundles:
-    """Items and batches come in, bundles go out, in order."""
+    """Queue that turns items and batches into bundles, in order."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._open: deque[tuple[Item | Batch, int]] = deque()
-        """Items that are in no bundle yet, each with its size."""
+        """Items and batches that are in no bundle yet, each with its size in bytes."""
         self._waiting: deque[Closed] = deque()
         self._sent: deque[Closed] = deque()
         """Bundles that the root has not recorded yet."""
         self._bytes = 0
         self._seq = 0
         self.dropped = 0
-        """Messages thrown away because the root did not take them."""
+        """Number of messages that were discarded because the root did not accept them in time."""
 
     def add(self, item: Item | Batch) -> None:
-        """Take something; where there is too much, the oldest goes."""
+        """Append an item or a batch, and drop the oldest messages if there are too many."""
         size = _size(item)
         self._open.append((item, size))
         self._bytes += size
@@ -75,11 +78,11 @@ class Bundles:
         self.dropped += 1
 
     def close(self, *, even_empty: bool = False, sparse: bool = False) -> None:
-        """Make bundles of what came since.
+        """Make bundles of the items and batches that were added since the last call.
 
         Args:
-            even_empty: A heartbeat is due.
-            sparse: Two samples of a rank become one.
+            even_empty: True to make a bundle even if it is empty, because a heartbeat is due.
+            sparse: True to merge every two samples of a rank into one.
 
         """
         while self._open or even_empty:
@@ -101,14 +104,21 @@ class Bundles:
             self.append(closed)
 
     def append(self, closed: Closed) -> None:
-        """Have a bundle wait to be sent, behind those that do."""
+        """Append a bundle to those that wait to be sent."""
         self._seq += 1
         closed.seq = self._seq
         self._bytes += closed.bytes
         self._waiting.append(closed)
 
     def next(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
-        """Return the bundle to send now. over: the run is over here."""
+        """Return the bundle to send now, or None if there is none.
+
+        Args:
+            now_us: CLOCK_MONOTONIC of this node, in microseconds.
+            stopping: True if a stop was requested on this node.
+            over: True if the run is over on this node. The last bundle that waits says so.
+
+        """
         if not self._waiting or len(self._sent) >= IN_FLIGHT:
             return None
         bundle = self._waiting[0]
@@ -117,27 +127,27 @@ class Bundles:
         return Bundle(bundle.seq, first, now_us, self.dropped, bundle.items, stopping, over, bundle.blocks)
 
     def sent(self) -> None:
-        """The bundle from `next` is on its way."""
+        """Note that the bundle from `next` was sent."""
         self._sent.append(self._waiting.popleft())
 
     def recorded(self, seq: int) -> None:
-        """The root has recorded all up to this one."""
+        """Forget all bundles up to `seq`, because the root has recorded them."""
         while self._sent and self._sent[0].seq <= seq:
             self._bytes -= self._sent.popleft().bytes
 
     def send_again(self) -> None:
-        """Send again, first, the bundles that were sent and are not recorded."""
+        """Queue all bundles again, before the others, that were sent but not recorded."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 
     @property
     def settled(self) -> bool:
-        """Return whether the root has all of it."""
+        """Return whether the root has recorded everything."""
         return not (self._open or self._waiting or self._sent)
 
 
 def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
-    """Put what was gathered behind the items that a bundle has, and gather anew."""
+    """Append the gathered batches to a bundle as one block, and clear the list of batches."""
     if batches:
         closed.blocks.append(Packed(len(closed.items), pack(merged(batches, sparse=sparse))))
         closed.batches += len(batches)
@@ -145,7 +155,7 @@ def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
 
 
 def merged(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
-    """The same with one batch of each process, where its batches go on one from the other. sparse: see `close`."""
+    """Merge successive batches of the same process into one. `sparse` is that of `Bundles.close`."""
     done: list[Batch] = []
     latest: dict[int, Batch] = {}
     for batch in batches:
@@ -161,7 +171,7 @@ def merged(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
 
 
 def in_twos(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples of a second each as samples of two: so half as many are to be taken in, kept and recorded."""
+    """Merge samples of one second into samples of two, so that the root has to process and record half as many."""
     return [one_of(samples[place : place + 2]) for place in range(0, len(samples), 2)]
 
 

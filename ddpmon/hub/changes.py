@@ -1,8 +1,8 @@
-"""Selects what a viewer is sent of the next snapshot: not more than it can look at, however large the world.
+"""Selection of the changes of a snapshot that a viewer is sent, so that answers do not grow with the world.
 
-Of the ranks an answer brings those that its screen shows, and all to which something happened; of the rest so many that
-its size does not grow with the world: those first whose lateness moved, then those that were not sent for longest. A
-world of up to ROWS ranks is always sent as it is. Numbers of ranks have the digits that screens show.
+An answer has the ranks that the viewer's screen shows, and all ranks with news such as their end. Of the others it has
+at most ROWS: first those whose lateness changed, then those that were sent longest ago. A world of up to ROWS ranks is
+always sent completely. Numbers of ranks have as many digits as screens show.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from ddpmon.messages import END_STATES, RankView, Series, Snapshot, Wish, encode
 from ddpmon.messages.changes import NO_SAMPLE, SAMPLE_COLUMNS, SERIES, Changed, Changes, Columns, Tail
 
 ROWS = 192
-"""Ranks in an answer that are neither shown nor have news: some 70 bytes each."""
+"""Largest number of ranks in an answer that are neither shown nor have news, at some 70 bytes each."""
 MOVED = 0.02
-"""A share of its peers' own time by which a rank's moved: who looks at all ranks wants to see those first."""
+"""Change of a rank's excess over its peers, as a fraction, from which on the rank is sent before others."""
 BITS = 12
-"""Bits of a number's fraction that are sent: four digits."""
+"""Number of bits of a number's fraction that are sent, which is four digits."""
 _news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
-"""Fields of a rank whose changes are sent at once."""
+"""Reads the fields of a rank whose changes are sent at once."""
 _ROW = tuple(name for name in RankView.__struct_fields__ if name not in {"rank", "sample"})
 _SHOWN_WITH = {"clocks": "timeline"}
-"""Fields that grow with the world and that one screen shows: sent to whoever wishes for the part beside them."""
+"""Fields that grow with the world and that only one screen shows, each with the part of a wish that requests both."""
 
 
 class Sent:
-    """State of the viewers that were sent the same. It does not change: an answer makes another one."""
+    """Everything that was sent to a viewer, shared by all viewers that were sent the same. It is immutable."""
 
     def __init__(self) -> None:
         self._shot: Snapshot | None = None
-        """The fields that they have; its ranks may be older."""
+        """Snapshot with the fields that the viewer has; the ranks that it has may be older."""
         self._rows: list[RankView] = []
         """Each rank as it was sent last."""
         self._at: list[int] = []
-        """In which version."""
+        """Version in which each rank was sent last."""
         self.is_whole = False
-        """True if they have all of a snapshot as it was."""
+        """True if the viewer has a complete snapshot of one version."""
 
     def answer(self, shot: Snapshot, wish: Wish, base: int, level: int = 1) -> tuple[Sent, bytes]:
-        """Return what a viewer has then, and the frame that makes this snapshot of what it has.
+        """Return the state after an answer, and the answer's frame, which updates the viewer to a snapshot.
 
         Args:
-            shot: the snapshot that it is sent.
-            wish: the parts that its screen shows.
-            base: the version that it says it has, or 0.
-            level: of compression; 0 where the connection compresses.
+            shot: The snapshot to send.
+            wish: The parts that the viewer's screen shows.
+            base: The version that the viewer says it has, or 0.
+            level: Level of compression, or 0 if the connection compresses.
 
         """
         after = Sent()
@@ -80,13 +80,13 @@ class Sent:
             elif last is None or name not in _SHOWN_WITH or getattr(wish, _SHOWN_WITH[name]):
                 setattr(news, name, value)
             else:
-                shot = msgspec.structs.replace(shot, **{name: before})  # so it has the earlier ones
+                shot = msgspec.structs.replace(shot, **{name: before})  # The viewer keeps the earlier value.
                 self.is_whole = False
         self._shot = shot
         return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), level)))
 
     def _due(self, shot: Snapshot, wish: Wish) -> list[int]:
-        """The ranks that are sent, rising."""
+        """Return the ranks to send, in ascending order."""
         rows = self._rows
         others = [rank for rank, view in enumerate(shot.ranks) if view != rows[rank]]
         if len(others) <= ROWS or shot.state in END_STATES:
@@ -116,7 +116,7 @@ class Sent:
 
 
 def _shown(wish: Wish) -> set[int]:
-    """Ranks that the screen shows, as far as what it wishes for tells."""
+    """Return the ranks that a viewer's screen shows, according to its wish."""
     return {rank for part in (wish.strips, wish.samples, wish.inspect) if part for rank in part.listed}
 
 
@@ -129,7 +129,7 @@ def _moved(before: RankView, now: RankView) -> bool:
 
 
 def _tail(before: Any, now: Any) -> Tail:
-    """Return what is new of a series: its points are added at the end, until all are made fewer."""
+    """Return the new end of a series. Points are only appended, except when all are merged into fewer points."""
     names = Series.__struct_fields__
     points = zip(*(getattr(series, name) for series in (before, now) for name in names), strict=False)
     kept = 0
@@ -141,7 +141,7 @@ def _tail(before: Any, now: Any) -> Tail:
 
 
 def _add_changed(columns: Any, name: str, now: Sequence[Any], before: Sequence[Any], *, exact: bool) -> None:
-    """Add the column of a field, if any rank has another value there than before."""
+    """Add the column of a field if its value has changed for any rank."""
     read = attrgetter(name)
     column = list(map(read, now))
     if column != list(map(read, before)):
@@ -149,7 +149,7 @@ def _add_changed(columns: Any, name: str, now: Sequence[Any], before: Sequence[A
 
 
 def _packed(name: str, column: list[Any], *, exact: bool) -> list[Any]:
-    """A column as it is sent. exact: with all digits."""
+    """Return a column in the form in which it is sent: rounded, unless it must be exact."""
     if exact:
         return column
     if name == "phases_ms":
@@ -159,7 +159,7 @@ def _packed(name: str, column: list[Any], *, exact: bool) -> list[Any]:
 
 
 def _rounded(values: list[Any]) -> list[Any]:
-    """Numbers whose other bits are zero, so that they compress; what are no measured numbers as it is."""
+    """Round floats to BITS bits, so that they compress well. A list with other values is returned unchanged."""
     if any(value is not None and type(value) is not float for value in values):
         return values
     numbers = np.array([np.nan if value is None else value for value in values], np.float64)

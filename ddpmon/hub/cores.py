@@ -1,4 +1,4 @@
-"""Measures how busy each core of this machine was, second by second; the hub reads it, so that no rank pays for it."""
+"""Measurement of how busy each core of this machine is, each second. The hub does it, so that it costs no rank time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ddpmon.runs import proc
 KEPT_S = BINS * SAMPLE_SECONDS[-1]
 EVERY_S = 1.0
 _COUNTED, _IDLE = 8, (3, 4)
-"""Fields of a core's line in /proc/stat (proc_stat(5)): its first times, guests' among them; idle, and waiting for a
-disk."""
+"""Fields of a core's line in /proc/stat (proc_stat(5)): the number of fields that add up to all time, as they include
+the time of guests, and the indices of idle time and of waiting for a disk."""
 
 
 class Ticks(NamedTuple):
-    """The kernel's counts of a core's time so far."""
+    """The kernel's counts of each core's time so far, in clock ticks."""
 
     cores: tuple[int, ...]
     busy: Floats
@@ -29,7 +29,7 @@ class Ticks(NamedTuple):
 
 
 def counted() -> Ticks:
-    """Return the counts of every core that is online; none where the kernel does not say."""
+    """Return the counts of every core that is online, or empty ones if the kernel does not report them."""
     rows = proc.core_ticks()
     times = np.array([row[:_COUNTED] for row in rows.values()], float).reshape(len(rows), _COUNTED)
     all_s = times.sum(axis=1)
@@ -37,19 +37,20 @@ def counted() -> Ticks:
 
 
 class Cores:
-    """Keeps the last `KEPT_S` seconds of all cores. host: as its ranks name it."""
+    """Busy shares of all cores over the last `KEPT_S` seconds."""
 
     def __init__(self, host: str, read: Callable[[], Ticks] = counted) -> None:
+        """Begin without measurements. `host` is the name that ranks give to this machine; `read` reads the counts."""
         self._host, self._read = host, read
         self._before = Ticks((), np.empty(0), np.empty(0))
         self._measured_at = -math.inf
         self._last = 0
         """The second that was measured last."""
         self._share = np.empty((KEPT_S, 0), np.float32)
-        """[second % KEPT_S, core] Of that second; NaN: not measured."""
+        """[second % KEPT_S, core], the busy share in each second, or NaN if it was not measured."""
 
     def measure(self, now: float) -> None:
-        """To be called often; reads once a second. What passed since the last time counts for all its seconds alike."""
+        """Measure the cores if a second has passed. The mean since the last time is the value of all seconds since."""
         if now - self._measured_at < EVERY_S:
             return
         self._measured_at = now
@@ -65,8 +66,8 @@ class Cores:
         self._last = second
 
     def view(self, request: SeriesRequest) -> CoursesView:
-        """The newest on the right."""
-        if not self._before.cores:  # the kernel does not say
+        """Return the requested seconds of all cores, with the newest on the right."""
+        if not self._before.cores:  # The kernel does not report them.
             return CoursesView(request.per_column, 0, [], host=self._host)
         columns, each = min(request.columns, BINS), request.per_column
         bins = np.arange(self._last // each - columns + 1, self._last // each + 1)

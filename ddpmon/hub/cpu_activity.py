@@ -1,4 +1,4 @@
-"""Decides whether ranks of this machine work, from the processor time of each and of all processes below it."""
+"""Detection of idle ranks on this machine, by the CPU time of each rank and of its child processes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Used(NamedTuple):
-    """Processor time that a process and those below it have used up to a moment."""
+    """CPU time and traffic of a process and all processes below it, up to a moment."""
 
     at: float
     cpu_s: float
     moved_bytes: int
-    """Read and written, files and pipes."""
+    """Number of bytes read from and written to files and pipes."""
     pids: frozenset[int]
 
 
 class CpuActivity:
-    """Keeps what ranks used over the last `window_s` seconds."""
+    """CPU time and traffic of ranks over the last `window_s` seconds."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -34,7 +34,7 @@ class CpuActivity:
         self._used: dict[int, deque[Used]] = {}
 
     def measure(self, pids: Iterable[int], now: float) -> None:
-        """Sample the processes, every POLL_S at most: it reads the whole process table."""
+        """Sample the processes, at most every POLL_S, because it reads the whole process table."""
         if now - self._measured_at < POLL_S:
             return
         self._measured_at = now
@@ -46,13 +46,13 @@ class CpuActivity:
                 used.popleft()
 
     def idle(self, process: RankProcess) -> bool:
-        """Return whether it did nothing over the window; False also where it was not sampled for so long."""
+        """Return whether a process did nothing over the window. It is False before the process was sampled so long."""
         used = self._used.get(process.hello.pid)
         if not used or used[-1].at - used[0].at < self._window_s or used[0].pids != used[-1].pids:
             return False
         first, last = used[0], used[-1]
         seconds = last.at - first.at
-        samples = list(process.samples)[-int(self._window_s) :]  # one a second
+        samples = list(process.samples)[-int(self._window_s) :]  # There is one sample a second.
         return (
             last.cpu_s - first.cpu_s < BUSY.enter * seconds
             and last.moved_bytes - first.moved_bytes < BUSY_BYTES_PER_S.enter * seconds

@@ -1,4 +1,4 @@
-"""Decides how often to do expensive work in a large world: so seldom that it takes a bounded share of a core."""
+"""Limit on how often expensive work is repeated, so that in a large world it takes a bounded share of a core."""
 
 from __future__ import annotations
 
@@ -9,25 +9,31 @@ from collections.abc import Iterator
 
 
 class CpuBudget:
-    """Measures what something takes, in CPU time of this thread, and spaces it."""
+    """Measures the CPU time of repeated work in this thread, and spaces the work accordingly."""
 
     def __init__(self, share: float, most_s: float = math.inf) -> None:
-        """share: of one core, at most. most_s: between two times, at most, even if that takes more."""
+        """Set the limits.
+
+        Args:
+            share: Largest share of one core that the work may take.
+            most_s: Longest time between two runs of the work, even if it then takes more than its share.
+
+        """
         self._share, self._most_s = share, most_s
         self._due = float("-inf")
 
     def due(self, now: float) -> bool:
-        """Return whether enough time has passed since the last time."""
+        """Return whether the work may be done again."""
         return now >= self._due
 
     @property
     def at(self) -> float:
-        """Return when it is due again."""
+        """Return the moment at which the work is due again."""
         return self._due
 
     @contextlib.contextmanager
     def spent(self, now: float) -> Iterator[None]:
-        """Do it inside this."""
+        """Measure the work in the body of this context manager, and schedule its next run."""
         began = time.thread_time()
         try:
             yield

@@ -1,11 +1,11 @@
-"""The encryption between the hubs of several nodes (CURVE): each hub's key pair, sockets with it, and who is let in.
+"""Encryption between the hubs of several nodes (CURVE): key pairs, encrypted sockets, and admission of hubs.
 
-A hub keeps one pair for each run, so that a hub that restarts is the same one.
+A hub stores one key pair for each run, so that it keeps its identity when it restarts.
 
-The sockets have no heartbeats of ZeroMQ's: a connection whose queue is full and that then ends is kept until the queue
+The sockets use no heartbeats of ZeroMQ. If a connection ends while its queue is full, ZeroMQ keeps it until the queue
 was read, and the next heartbeat on it aborts the process (`!_io_error`, stream_engine_base.cpp:310 of libzmq 4.3.5; its
-issue 4364). Both hubs say something every second; the node's connects anew where it hears nothing, and the root closes
-connections by which nothing comes.
+issue 4364). Instead both hubs send a message every second. A node's hub reconnects if it receives nothing, and the
+root closes connections that are silent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ MOST_BYTES = 1 << 20
 
 
 class Keys(msgspec.Struct):
-    """A hub's CURVE keys; of a root also where it listens and whom it lets in. In the run's folder, mode 0600."""
+    """CURVE keys of a hub, and if it is the root its addresses and the hubs it admits.
+
+    They are stored in the run's folder with mode 0600.
+    """
 
     public: str
     secret: str
@@ -36,16 +39,23 @@ class Keys(msgspec.Struct):
     """Nodes by the public keys of their hubs."""
 
     def admit(self, key: str, node: int) -> None:
-        """Let the hub with a key in.
+        """Admit the hub with a public key as the hub of a node.
 
-        It keeps the number with which it came first: a later world may be numbered otherwise, and its connection lasts.
+        The hub keeps the number with which it was first admitted, because its connection outlives a world and a later
+        world may number the nodes differently.
         """
         if key not in self.admitted:
             taken = set(self.admitted.values())
             self.admitted[key] = node if node not in taken else max(taken) + 1
 
     def number(self, key: str, most: int) -> int | None:
-        """The node of a hub that came with the job's key and calls itself by this one; None: there are too many."""
+        """Return the node number of a hub that connected with the job's key, or None if there are too many hubs.
+
+        Args:
+            key: The hub's own public key, which it sends in `Join`.
+            most: Largest number of hubs.
+
+        """
         if key not in self.admitted:
             if len(self.admitted) >= most:
                 return None
@@ -53,13 +63,13 @@ class Keys(msgspec.Struct):
         return self.admitted[key]
 
     def save(self, run_dir: Path) -> None:
-        """Keep it. A full disk costs a hub that restarts its place, and nothing else."""
+        """Store the keys. If the disk is full, a hub that restarts loses its identity, and nothing else happens."""
         with contextlib.suppress(OSError):
             writing.write_text(run_dir / FILE, msgspec.json.encode(self).decode())
 
 
 def kept(run_dir: Path) -> Keys | None:
-    """Return what an earlier hub of the run kept; None: nothing that can be read."""
+    """Return the keys that an earlier hub of the run stored, or None if there are none that can be read."""
     try:
         keys = msgspec.json.decode(plain_file.content(run_dir / FILE, MOST_BYTES), type=Keys)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -68,14 +78,14 @@ def kept(run_dir: Path) -> Keys | None:
 
 
 def of_job(job_key: str, whose: str) -> Keys:
-    """The key pair of the "root" or of the "node"s of a job: all who hold its key have both."""
+    """Derive the key pair of the "root" or of every "node" of a job from the job's key, which all its hubs hold."""
     secret = hashlib.blake2b(bytes.fromhex(job_key), digest_size=32, person=f"ddpmon {whose}".encode()).digest()
     encoded = z85.encode(secret)
     return Keys(zmq.curve_public(encoded).decode(), encoded.decode())
 
 
 def fresh() -> Keys:
-    """A new key pair."""
+    """Return a new key pair."""
     public, secret = zmq.curve_keypair()
     return Keys(public.decode(), secret.decode())
 
@@ -84,7 +94,7 @@ LAST_WORDS_MS = 500
 
 
 def linked(context: zmq.Context[Socket], kind: int, keys: Keys, frame_bytes: int) -> Socket:
-    """A socket of a kind that takes frames of at most `frame_bytes`, neither bound nor connected."""
+    """Return a socket with CURVE keys that accepts frames of at most `frame_bytes`, neither bound nor connected."""
     socket: Socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, LAST_WORDS_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
@@ -95,27 +105,31 @@ def linked(context: zmq.Context[Socket], kind: int, keys: Keys, frame_bytes: int
 
 DOMAIN = b"ddpmon"
 UNNUMBERED = 0
-"""The node of a hub that is yet to say which one it is."""
+"""Node number of a hub that has connected with the job's key and has not identified itself yet."""
 _OK, _DENIED = b"200", b"400"
 
 
 class Admission:
-    """Answers ZeroMQ when a peer has proven that it holds the secret key to a public one.
-
-    admitted: the node of each public key; those that come in later count too. job: the public key that all hubs of a
-    job have, where one was given to them: whoever comes with it is UNNUMBERED.
-    """
+    """Authenticator of ZeroMQ (ZAP): it decides on peers that have proven to hold the secret key of a public key."""
 
     def __init__(self, context: zmq.Context[Socket], admitted: dict[str, int], job: str = "") -> None:
+        """Start to answer ZeroMQ's requests.
+
+        Args:
+            context: The context of the sockets that are protected.
+            admitted: The node of each admitted public key. Keys that are added later count too.
+            job: Public key that all hubs of a job share, or "" if each hub has its own. With it they are UNNUMBERED.
+
+        """
         self.socket: Socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.bind("inproc://zeromq.zap.01")  # a name that ZeroMQ gives it
+        self.socket.bind("inproc://zeromq.zap.01")  # ZeroMQ prescribes this name.
         self._admitted, self._job = admitted, job
         self.refused: list[str] = []
-        """Addresses of those that were not let in; whoever reads them empties the list."""
+        """Addresses of peers that were refused. The reader clears the list."""
 
     def answer(self) -> None:
-        """Answer all that ask. The node becomes the User-Id of what comes by the connection."""
+        """Answer all pending requests. The node number becomes the User-Id of all frames of the connection."""
         while True:
             try:
                 version, request, domain, address, _, mechanism, *credentials = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -133,5 +147,5 @@ class Admission:
             self.socket.send_multipart([version, request, *answer, b""])
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Close the socket, so that no further peer is admitted."""
         self.socket.close()

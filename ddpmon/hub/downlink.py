@@ -1,4 +1,4 @@
-"""The root's end of the links to other nodes' hubs: takes in what their ranks send as if they had connected here."""
+"""The root's end of the links to other nodes' hubs, which processes their ranks' messages as if sent to this hub."""
 
 from __future__ import annotations
 
@@ -45,60 +45,70 @@ from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
 HANDSHAKE_MS = 10_000
-"""Time limit for a handshake; a thousand nodes that come at once take three seconds for theirs."""
+"""Time limit of a handshake. A thousand nodes that connect at once take three seconds for theirs."""
 BACKLOG = 1024
-"""Connections that wait to be taken."""
+"""Largest number of connections that wait to be accepted."""
 BEAT_S = 1.0
 MS_A_NODE = 4.0
-"""Between two bundles of each node: 250 of them a second, however many nodes there are."""
+"""Interval between two bundles of a node, per node, so that 250 a second arrive however many nodes there are."""
 GONE_S = 4.0
-"""A node's hub says something every second. One that restarts is back sooner."""
+"""Silence after which a node is reported. Its hub sends a message every second, and is back sooner after a restart."""
 AGAIN_S = 1.0
 MOST_PER_TURN = 200
 CLOCKS = 240
-"""Bundles, a minute of them, of which the one that came fastest tells how far two clocks are apart: to milliseconds, so
-that failures and stacks of several machines have an order. Steps are aligned by the ends of their synchronisations."""
+"""Number of the latest bundles, a minute of them, of which the fastest one gives the offset of two clocks. It is exact
+to milliseconds, so that failures and stacks of several machines can be ordered. Steps are aligned by the ends of their
+synchronisations instead."""
 GONE = "critical", "{who} {are} gone: {ranks}"
 UNHEARD = "warn", "no data from {who} ({ranks}); the other hosts continue, so {its} or the link has failed"
-"""Events of nodes of which nothing is heard: severity and sentence."""
+"""Severity and sentence of the events about silent nodes."""
 _CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
-"""The name of another node's connection: the node, and a rank's pid or a viewer there. ZeroMQ's own begin with a zero,
-but whoever connects on this machine may choose one like it."""
+"""Name of a connection on another node: the node, and the pid of a rank or the name of a viewer there. Names that
+ZeroMQ chooses begin with a zero byte, but a process that connects on this machine may choose a name like this one."""
 
 
 @dataclass
 class Node:
-    """Another node, as its hub tells of it."""
+    """State of another node and of the link to its hub."""
 
     number: int
     connection: bytes
     epoch: str = ""
     host: str = ""
     seq: int = 0
-    """The last bundle that was taken in."""
+    """Number of the last bundle that was received in order."""
     recorded: int = 0
-    """Up to which bundle all is on the disk."""
+    """Number of the last bundle of which everything is on the disk."""
     heard_at: float = 0.0
     beat_at: float = float("-inf")
     again_at: float = float("-inf")
     reported_silent: bool = False
-    """True if an event says that nothing is heard of it."""
+    """True if an event has reported that the node is silent."""
     stopping: bool = False
     over: bool = False
-    """True if the run is over there, and all was reported of its end."""
+    """True if the run is over on the node, and the node has reported everything about its end."""
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
-    """Lead of this clock over the node's as each of the last bundles came, with the time that took."""
+    """Lead of this clock over the node's at each of the last bundles, including the bundle's travel time."""
 
 
 _Came = tuple[Node, FromNode, list[NodeBlock]]
-"""A message of a node, with the blocks in it."""
+"""A message of a node, with the unpacked blocks in it."""
 
 
 class Downlink:
-    """Serves the hubs of other nodes.
+    """The links to the hubs of all other nodes.
 
-    take_request(viewer, request): of a viewer there; `show` sends it the answer. stop(): ends the whole run.
-    came(view, node): takes what a rank there printed; False: it is none of that node's, or nobody asked.
+    Args:
+        context: ZeroMQ's context.
+        keys: This hub's keys, and the hubs it admits.
+        store: The run.
+        collector: Processes the messages of ranks.
+        epoch: Identifies this process of the hub.
+        take_request: Takes a viewer's name and its request. The answer is sent with `show`.
+        stop: Ends the whole run.
+        came: Takes the output of a rank and its node. Returns False if the rank is not there or nobody asked.
+        job_key: Key that admits other hubs, or None if each is admitted by a key of its own.
+
     """
 
     def __init__(
@@ -113,7 +123,7 @@ class Downlink:
         came: Callable[[PrintedView, int], bool],
         job_key: str | None = None,
     ) -> None:
-        """job_key: by which other hubs are let in; None: by keys of their own, that were told of."""
+        """Make the sockets without binding them."""
         self._keys = keys
         members = curve_keys.of_job(job_key, "node") if job_key else None
         self.admission = Admission(context, keys.admitted, members.public if members else "")
@@ -124,7 +134,7 @@ class Downlink:
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # else everyone is let in while nobody answers
+        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # Else ZeroMQ admits everyone without an authenticator.
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came
@@ -132,16 +142,16 @@ class Downlink:
         self._hosts: set[str] = set()
         """Names of the nodes' hosts."""
         self._numbers: dict[bytes, int] = {}
-        """Nodes by their connections, where all came with the job's key."""
+        """Nodes by their connections, if all hubs use the job's key."""
 
     def listen(self, address: str) -> str:
-        """Bind; returns the endpoint with its port. zmq.ZMQError where that is not possible."""
+        """Bind to an address and return the endpoint with its port, or raise zmq.ZMQError."""
         self.socket.setsockopt(zmq.IPV6, "[" in address)
         self.socket.bind(address)
         return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def receive(self, now: float, unix: float) -> None:
-        """Take in what nodes say, a bounded lot of it."""
+        """Process messages of nodes, at most MOST_PER_TURN."""
         self.admission.answer()
         for address in self.admission.refused:
             self._store.registry.refusals.count(NO_KEY, why=f"from {address}")
@@ -168,15 +178,15 @@ class Downlink:
         self._take_all(came, now, unix)
 
     def _node(self, number: int, connection: bytes, now: float) -> Node:
-        """The node by whose connection something comes."""
+        """Return the node of a connection on which a message arrived."""
         if number == UNNUMBERED:
-            return Node(number, connection)  # it is asked to join before anything of it is taken
+            return Node(number, connection)  # It is asked to join before its messages are processed.
         node = self.nodes.setdefault(number, Node(number, connection))
         node.connection, node.heard_at = connection, now
         return node
 
     def _numbered(self, join: Join, connection: bytes, now: float) -> Node:
-        """The node that a hub with the job's key says it is. WireError: it cannot be."""
+        """Return the node of a hub that joins with the job's key, or raise WireError if it cannot be numbered."""
         number = self._keys.number(join.key, MAX_WORLD) if join.key else None
         if number is None:
             raise WireError("the hub does not identify itself" if not join.key else "too many hubs")
@@ -186,7 +196,7 @@ class Downlink:
         return self._node(number, connection, now)
 
     def _take_all(self, came: list[_Came], now: float, unix: float) -> None:
-        """Take in what came in a turn."""
+        """Check and process the messages of one turn."""
         checked = possible([block for _, _, blocks in came for block in blocks])
         for node, message, blocks in came:
             try:
@@ -205,8 +215,8 @@ class Downlink:
         if isinstance(message, Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
-                node.later_us.clear()  # a machine that was booted again has another clock
-            came_early = bool(message.key) and not node.epoch  # before its ranks can be seen
+                node.later_us.clear()  # A rebooted machine has another clock.
+            came_early = bool(message.key) and not node.epoch  # It joined before its ranks are known.
             self._hosts.discard(node.host)
             taken = message.host == self._store.registry.host or message.host in self._hosts
             node.host = f"{message.host}-{node.number}" if taken else message.host
@@ -233,7 +243,7 @@ class Downlink:
         if bundle.seq <= node.seq:
             return
         if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
-            self._ask_again(node, now)  # some of those before are on the node still
+            self._ask_again(node, now)  # The node still has some of the missing ones.
             return
         node.seq = bundle.seq
         node.later_us.append(time.monotonic_ns() // 1000 - bundle.now_us)
@@ -263,7 +273,7 @@ class Downlink:
     def _take_blocks(
         self, node: Node, blocks: deque[NodeBlock], places: deque[int], place: int, now: float, unix: float
     ) -> None:
-        """Take those that came before an item of the bundle. places: of each, before which it did."""
+        """Process the blocks that belong before the item `place` of the bundle; `places` has the place of each."""
         while places and places[0] <= place:
             places.popleft()
             self._collector.take_block(
@@ -276,7 +286,7 @@ class Downlink:
             self._send(node, SendAgain(join=join))
 
     def answer(self, identity: bytes, message: ToRank, now: float) -> bool:
-        """Answer a rank of another node, as far as its hub does not; False: it is none."""
+        """Answer a rank of another node unless its hub does, and return whether it is a rank of another node."""
         node, pid = self._split(identity)
         if node is None or not pid.isdigit():
             return False
@@ -287,12 +297,12 @@ class Downlink:
         return True
 
     def fetch(self, number: int, rank: int) -> None:
-        """Ask a node's hub for what a rank there printed."""
+        """Ask a node's hub for the output of a rank there."""
         if node := self.nodes.get(number):
             self._send(node, FetchOutput(rank))
 
     def show(self, viewer: bytes, frame: bytes) -> bool:
-        """Send a viewer on another node what it asked for; False: it is on none."""
+        """Send a frame to a viewer on another node, and return whether the viewer is on another node."""
         node, name = self._split(viewer)
         if node is None:
             return False
@@ -300,12 +310,15 @@ class Downlink:
         return True
 
     def _split(self, connection: bytes) -> tuple[Node | None, bytes]:
-        """The node that a connection is of, and what that one calls it; None: it is of this machine."""
+        """Return the node of a connection, or None for this machine's, and the connection's name on that node."""
         parts = _CONNECTION.fullmatch(connection)
         return (self.nodes.get(int(parts[1])), parts[2]) if parts else (None, b"")
 
     def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
-        """Tell nodes what is recorded, and to stop; make events of silent nodes. recorded: all that came is on disk."""
+        """Report to nodes what is recorded and whether to stop, and add events about silent nodes.
+
+        `recorded` is True if everything that was received is on the disk.
+        """
         every_ms = min(MOST_EVERY_MS, int(len(self.nodes) * MS_A_NODE))
         changed = []
         for node in self.nodes.values():
@@ -323,7 +336,7 @@ class Downlink:
         self._add_node_events(changed, unix)
 
     def _add_node_events(self, changed: Sequence[Node], unix: float) -> None:
-        """Say who fell silent and who is back: many at once, as behind one switch, in a sentence."""
+        """Add events about nodes that became silent or are back, in one sentence for many, as behind one switch."""
         by_node = self._by_node() if changed else {}
         said: dict[tuple[str, str], list[Node]] = {}
         for node in changed:
@@ -349,33 +362,31 @@ class Downlink:
             self._store.add_event(unix, severity, text)
 
     def _by_node(self) -> dict[int, list[RankProcess]]:
-        """The ranks of every node."""
+        """Return the ranks of every node."""
         by_node: dict[int, list[RankProcess]] = {}
         for process in self._store.registry.seats.values():
             by_node.setdefault(process.hello.through, []).append(process)
         return by_node
 
     def settled(self, *, failed: bool) -> bool:
-        """Return whether every rank of a node that is heard has said goodbye; of a run that failed, how all of them
-        ended.
-        """
+        """Return whether all ranks on nodes that are not silent have ended, and if `failed` their ends are reported."""
         by_node = self._by_node()
         heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]
         left = all(process.gone for node in heard for process in by_node[node.number])
         return left and (not failed or all(node.over for node in heard))
 
     def close(self) -> None:
-        """Let go."""
+        """Close the sockets."""
         self._store.registry.heard_nodes.clear()
         self.socket.disable_monitor()
         self.socket.close()
         self.admission.close()
 
     def _send(self, node: Node, message: ToNode) -> None:
-        with contextlib.suppress(zmq.ZMQError):  # gone, or does not read: what matters is said again
+        with contextlib.suppress(zmq.ZMQError):  # A node that is gone or does not read is sent it again.
             self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
 
 
 def _name(node: Node, connection: bytes) -> bytes:
-    """Return how a connection of another node is called here."""
+    """Return the name that this hub gives to a connection on another node."""
     return b"N%d/%b" % (node.number, connection)

@@ -42,17 +42,18 @@ MEND_S = 5.0
 DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
 ANALYSIS_SHARE = 0.125
-"""Share of one core for judging: twice a second up to some hundred ranks, with 16,384 every few seconds."""
+"""Share of one core for the analysis. It runs twice a second up to some hundred ranks, and with 16,384 ranks every few
+seconds."""
 JUDGE_SHARE, JUDGE_S = 0.008, 0.9
-"""Share of one core for findings that are brought up to date about once a second; numbers follow each tick."""
+"""Share of one core for updating findings, and the longest interval, in seconds. Numbers are updated with each tick."""
 NODE_ANALYSIS_S = 5.0
-"""Between two analyses by the hub of a node whose viewers are shown what the root makes of the world."""
+"""Interval between two analyses by the hub of a node while its viewers are shown the snapshots of the root."""
 GATHER_MS = 100
-"""Time that a node's hub lets further ranks come once one has: a turn of its loop costs as much as the messages it
-takes."""
+"""Time that a node's hub waits for messages of further ranks after the first, as each turn of its loop costs as much
+as the messages themselves."""
 GC_THRESHOLD = 50_000, 20, 100
-"""Batches and samples come by the thousand and hold each other in no circle: with Python's own thresholds a third of a
-core went into looking through those of 16,384 ranks."""
+"""Thresholds of the garbage collector. Batches and samples arrive by the thousand and form no cycles: with Python's
+own thresholds, a third of a core went into searching those of 16,384 ranks."""
 ORPHANED_S = 5.0
 """Time without any rank after which the hub of a run without a supervisor ends by itself."""
 
@@ -61,11 +62,11 @@ class Hub:
     """Collects, records and serves one run until told to end."""
 
     def __init__(self, run_id: str) -> None:
-        """Take the sockets and open the recording, continuing one that is there. DdpmonError if it cannot."""
+        """Bind the sockets and open the recording, or continue an existing one. Raise DdpmonError if that fails."""
         self._run_id = run_id
         run = runs.load(run_id)
         self._end_requested = False
-        self._woken = self._listen_for_the_end()  # before anyone can see the sockets
+        self._woken = self._listen_for_the_end()  # before any process can see the sockets
         self._sockets = Sockets(run_id)
         try:
             self._store, self._recorder = open_recording(run)
@@ -102,9 +103,9 @@ class Hub:
         self._analysis, self._judging = CpuBudget(ANALYSIS_SHARE), CpuBudget(JUDGE_SHARE, JUDGE_S)
         self._judged_failures, self._judged_at = 0, float("-inf")
         self._has_fallen = False
-        """A rank has ended since the last judgement."""
+        """True if a rank has ended since the last judgement."""
         self._fault = ""
-        """The traceback of the last judgement; "": it was made."""
+        """Traceback of the last judgement, or "" if it succeeded."""
         self._mended_at = self._stacks_asked_at = now
         self._run_stamp: object = None
 
@@ -139,7 +140,7 @@ class Hub:
                 if self._sockets.view in ready:
                     self._viewers.receive(now)
                 if self._nodes.root_shows:
-                    self._reload()  # before a rank's last words go on to the root: that it was stopped goes with them
+                    self._reload()  # So the root learns of a stop together with the last messages of ranks.
                 self._nodes.turn(now)
                 if self._recorder.backlog_is_large:
                     self._collector.record()
@@ -156,7 +157,7 @@ class Hub:
             self._sockets.close()
 
     def _listen_for_the_end(self) -> socket.socket:
-        """Have SIGTERM end the loop, also in the middle of a poll. Returns what becomes readable then."""
+        """Let SIGTERM end the loop, even during a poll, and return the socket that then becomes readable."""
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
@@ -167,13 +168,13 @@ class Hub:
             self._end_requested = True
 
         signal.signal(signal.SIGTERM, end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # it may have come already
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # It may be pending.
         return reader
 
     def _tick(self, now: float, unix: float) -> None:
         self._reload()
         store = self._store
-        self._books.take_tails()  # before anyone is called gone without a goodbye
+        self._books.take_tails()  # first, as these files may hold the Bye of a rank that has ended
         self._report_dead(now, unix)
         self._processes.find_ranks(now)
         self._cores.measure(now)
@@ -195,15 +196,15 @@ class Hub:
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
             self._collector.ask_where()
-        self._viewers.receive(now)  # who asked meanwhile need not wait for the disk as well
+        self._viewers.receive(now)  # so that viewers need not wait for the disk as well
         self._viewers.serve(now)
         self._books.keep(now, unix)
         self._pass_on(now, unix)
 
     def _report_dead(self, now: float, unix: float) -> None:
-        """Notice which ranks have ended without a word.
+        """Add events about ranks that have ended without Bye or exception.
 
-        Also just before what a rank says of its end is judged: another rank's end may be why.
+        This is also done just before a rank's report of its own end is judged, as another rank's end may be the cause.
         """
         store = self._store
         for process in self._mark_dead(now):
@@ -221,7 +222,7 @@ class Hub:
             store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) exited unexpectedly")
 
     def _analyse(self, now: float, unix: float, *, judge: bool) -> None:
-        """judge: bring findings and verdict up to date too."""
+        """Process the records that have arrived, and with `judge` update findings and verdict too."""
         store = self._store
         self._judged_at = now
         store.digest()
@@ -240,7 +241,7 @@ class Hub:
             alerts.check(now, unix)
 
     def _report_fault(self, unix: float) -> None:
-        """Write down, once, that a fault of ours ended a judgement: the recording and the view go on."""
+        """Report once that a bug of ddpmon ended a judgement; the recording and the view go on."""
         fault = self._store.fault
         if fault and fault != self._fault:
             print(fault, flush=True)
@@ -254,12 +255,12 @@ class Hub:
         self._recorder.refused(refusals.rows())
 
     def _pass_on(self, now: float, unix: float) -> None:
-        """Tell the hubs of other nodes, and viewers, how far the recording is."""
+        """Report to the hubs of other nodes, and to viewers, how much is recorded."""
         self._nodes.tick(now, unix, recorded=self._books.settled)
         self._store.notes = [*self._books.notes(), *self._nodes.notes(now)]
 
     def _reload(self) -> None:
-        """Read run.json again if the supervisor wrote it."""
+        """Read run.json again if it has changed."""
         path = runs.run_dir(self._run_id) / "run.json"
         with contextlib.suppress(OSError, DdpmonError):
             status = path.stat()
@@ -271,7 +272,7 @@ class Hub:
                     self._store.ending = whole_ending(run, self._store.registry)
 
     def _orphaned(self) -> bool:
-        """Return whether nobody is left to end this hub, and nobody to listen to."""
+        """Return whether no process is left that could end this hub, and no rank sends messages."""
         if time.monotonic() - self._heard_at < ORPHANED_S:
             return False
         run = self._store.run
@@ -295,7 +296,7 @@ class Hub:
             self._step_counters.follow(process)
 
     def _mark_dead(self, now: float) -> list[RankProcess]:
-        """Mark the ranks that have died, and count what they could not send; returns those of the current attempt."""
+        """Mark ranks that have ended, count steps that they could not send, and return those of the current attempt."""
         fallen = self._store.registry.mark_dead(now)
         for process in self._step_counters.settle():
             self._recorder.process(process)
@@ -321,7 +322,7 @@ class Hub:
         return shot
 
     def _end(self) -> None:
-        """Take what is on its way; if the run is over, write down how it ended and tell it to viewers."""
+        """Receive the remaining messages. If the run is over, record its end and send viewers the last snapshot."""
         deadline = time.monotonic() + DRAIN_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._receive(time.monotonic())
@@ -365,7 +366,7 @@ class Hub:
             alerts.finish(unix)
 
     def _hand_over(self) -> None:
-        """Give the root what this node's ranks said; or wait for what those of other nodes still say."""
+        """Send the root the remaining messages of this node's ranks, or as the root wait for those of other nodes."""
         deadline = time.monotonic() + FINISH_S
         while not self._nodes.settled(now := time.monotonic()) and now < deadline:
             self._receive(now)
@@ -378,11 +379,11 @@ class Hub:
 
 
 def main(run_id: str) -> int:
-    """Serve a run; returns the exit code."""
-    # Terminals and groups of the launcher are none of the hub's business; the supervisor ends it by SIGTERM.
+    """Serve a run and return the exit code."""
+    # The hub ignores signals for the terminal or the launcher's process group. The supervisor ends it with SIGTERM.
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    open_files.allow_most()  # a connection is one, and a thousand hubs of other nodes may come
+    open_files.allow_most()  # Each connection is one, and a thousand hubs of other nodes may connect.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     try:

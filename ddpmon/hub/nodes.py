@@ -1,4 +1,4 @@
-"""This hub among those of several nodes: the root, a node's, or neither, as in every run of one machine."""
+"""Role of this hub among the hubs of several nodes: the root, a node's hub, or neither as in a run on one machine."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from ddpmon.store.store import Store
 
 ALONE = "ddpmon shows only this machine's ranks"
 AWAITED_S = 5.0
-"""Time that a given hub may be out of reach before an event says so."""
+"""Time for which the root given by `--hub` may be unreachable before an event says so."""
 FINISH_S = 3.0
-"""Longest time that the end of the run waits for the hubs of other nodes."""
+"""Longest time for which the end of the run waits for the hubs of other nodes."""
 
 
 class Nodes:
-    """Becomes what the ranks say it is, that of rank 0 the root, others nodes; or what `--hub` says.
+    """Gives this hub its role and runs its links to other hubs.
 
-    collector: takes in what ranks of other nodes say. answer: sends a message to a rank that is connected here.
+    Messages of the ranks decide the role: the hub of rank 0 becomes the root, the others become node hubs. With `--hub`
+    the role is given.
     """
 
     def __init__(
@@ -47,6 +48,14 @@ class Nodes:
         collector: Collector,
         answer: Callable[[bytes, ToRank], None],
     ) -> None:
+        """Begin without a role.
+
+        Args:
+            store: The run.
+            collector: Processes the messages of ranks on other nodes.
+            answer: Sends a message to a rank that is connected to this hub.
+
+        """
         self._store, self._collector = store, collector
         self._answer = answer
         self._viewers: Viewers
@@ -65,7 +74,7 @@ class Nodes:
         self._polled: list[Socket] = []
 
     def begin(self, viewers: Viewers) -> None:
-        """Take the place that an earlier hub of this node had. viewers: of this hub."""
+        """Take the role that `--hub` gives, or that an earlier hub of this node had. `viewers` are this hub's."""
         self._viewers = viewers
         store = self._store
         if not zmq.has("curve"):
@@ -74,12 +83,12 @@ class Nodes:
         elif store.run.hub_at:
             self._begin_given(*split(store.run.hub_at))
         elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
-            self._begin_uplink()  # messages of ranks wait until the root's address is known
+            self._begin_uplink()  # Rank messages wait until the root's address is known.
         elif self._keys and self._keys.addresses:
             self._begin_downlink(self._keys.addresses)
 
     def _begin_given(self, host: str, port: int) -> None:
-        """Take the place that `--hub` gives this hub."""
+        """Take the role that `--hub` gives this hub."""
         if self._job_key is None:
             self._store.add_event(time.time(), "warn", f"the key for {self._root_name} is missing, so {ALONE}")
         elif self._store.run.hub_is_here:
@@ -88,18 +97,18 @@ class Nodes:
             self._keys.save(self._dir)
         else:
             self._begin_uplink()
-            assert self._up is not None  # noqa: S101  it was begun
+            assert self._up is not None  # noqa: S101  _begin_uplink made it
             root = curve_keys.of_job(self._job_key, "root").public
             self._up.meet(Card(root, "", [f"tcp://{bracketed(host)}:{port}"]))
             self._awaited_until = time.monotonic() + AWAITED_S
 
     @property
     def every_s(self) -> float:
-        """Return how often `turn` has something to do, in seconds."""
+        """Return the interval in which `turn` must be called, in seconds."""
         return math.inf if self._up is None else EVERY_S
 
     def keep_polled(self, poller: zmq.Poller) -> None:
-        """Have the poller wake up for what other hubs say."""
+        """Register the sockets to other hubs with the poller, if they have changed."""
         if self._polled != self._sockets:
             for old in self._polled:
                 poller.unregister(old)
@@ -108,14 +117,14 @@ class Nodes:
             self._polled = self._sockets
 
     def accept(self, process: RankProcess, message: FromRank) -> None:
-        """Take what a rank said, once the collector has it."""
+        """Process a rank's message after the collector has accepted it."""
         if isinstance(message, Meeting) and not process.hello.through:
             self._meet(process, message)
         elif self._up is not None and not process.hello.through:
             self._up.add(process, message)
 
     def ended(self, process: RankProcess) -> None:
-        """A rank of this machine is there no more."""
+        """Report to the root that a rank of this machine has ended."""
         if self._up is not None and not process.hello.through:
             self._up.ended(process)
 
@@ -131,7 +140,7 @@ class Nodes:
             for node, key in meeting.keys.items():
                 self._keys.admit(key, node)
             self._keys.save(self._dir)
-            admits = sorted(meeting.keys)  # as this world numbers them
+            admits = sorted(meeting.keys)  # numbers of the nodes in this world
             self._answer(process.identity, Card(self._keys.public, self._store.run.id, self._keys.addresses, admits))
             return
         self._answer(process.identity, Card(self._keys.public, self._store.run.id))
@@ -166,7 +175,7 @@ class Nodes:
         self._up, self._sockets = None, []
 
     def _end_downlink(self) -> None:
-        """Rank 0 has moved to another machine, and so does the root."""
+        """Stop being the root, because rank 0 has moved to another machine."""
         if self._down is None or self._keys is None:
             return
         self._down.close()
@@ -177,7 +186,7 @@ class Nodes:
         self._store.add_event(time.time(), "warn", text)
 
     def _begin_downlink(self, addresses: list[str]) -> None:
-        assert self._keys is not None  # noqa: S101  whoever calls this has them
+        assert self._keys is not None  # noqa: S101  callers have made them
         self._context = self._context or zmq.Context(io_threads=1)
         down = Downlink(
             self._context,
@@ -201,11 +210,11 @@ class Nodes:
         self._sockets = [down.socket, down.admission.socket]
 
     def answer(self, identity: bytes, message: ToRank) -> bool:
-        """Answer a rank of another node; False: it is none."""
+        """Answer a rank of another node, and return whether it is one."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
     def printed(self, rank: int, now: float) -> PrintedView:
-        """Return what a rank printed, as far as that is here by now."""
+        """Return the output of a rank as far as it has arrived here."""
         return self._printed.view(rank, now)
 
     def _fetch(self, node: int, rank: int) -> None:
@@ -219,27 +228,27 @@ class Nodes:
         return True
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
-        """Have the root answer a viewer of this hub; False: it cannot, or this is the root."""
+        """Let the root answer a viewer of this hub, and return whether it can. It cannot if this hub is the root."""
         return self._up is not None and self._up.relay(viewer, request)
 
     def show(self, viewer: bytes, frame: bytes) -> bool:
-        """Send a viewer of another node a snapshot; False: it is here."""
+        """Send a snapshot to a viewer of another node, and return whether the viewer is on another node."""
         return self._down is not None and self._down.show(viewer, frame)
 
     def turn(self, now: float) -> None:
-        """Receive and send what is due."""
+        """Receive messages of other hubs, and send those that are due."""
         if self._down is not None:
-            assert self._keys is not None  # noqa: S101  it began with them
+            assert self._keys is not None  # noqa: S101  _begin_downlink needs them
             before = len(self._keys.admitted)
             self._down.receive(now, time.time())
-            if len(self._keys.admitted) > before:  # hubs that came with the job's key keep their numbers
+            if len(self._keys.admitted) > before:  # Hubs with the job's key keep their numbers.
                 self._keys.save(self._dir)
         if self._up is not None:
             self._up.receive(now)
             self._up.turn(now, stopping=self._store.run.stopping)
 
     def tick(self, now: float, unix: float, *, recorded: bool) -> None:
-        """recorded: all that was taken in so far is."""
+        """Send heartbeats and add events about connections. `recorded` is True if everything received is on disk."""
         if self._down is not None:
             self._down.tick(now, unix, recorded=recorded, stopping=self._store.run.stopping)
         if self._up is not None and not self._reached and now >= self._awaited_until:
@@ -255,15 +264,15 @@ class Nodes:
 
     @property
     def root_shows(self) -> bool:
-        """Return whether viewers of this hub are shown what another one makes of the whole world."""
+        """Return whether the root answers the viewers of this hub, so that they see the whole world."""
         return self._up is not None and self._reached
 
     def notes(self, now: float) -> list[str]:
-        """Notes for viewers."""
+        """Return notes for viewers about the connection to the root."""
         if self._up is None:
             return []
         first = self._store.registry.seats.get(0)
-        is_here = first is not None and not first.hello.through  # alone, where others may come or have left
+        is_here = first is not None and not first.hello.through  # Other nodes may join later or have left.
         lines = [] if self._up.reached(now) or is_here else [self._missed()]
         if self._up.dropped:
             lines.append(
@@ -278,7 +287,7 @@ class Nodes:
         return f"there is no connection to {self._root_name}, so {ALONE}"
 
     def end(self, ends: Mapping[int, End]) -> None:
-        """The run is over on this machine: its processes ended so, by pid."""
+        """Report to the root that the run is over on this machine, and how processes ended, by pid."""
         if self._up is not None:
             for pid, process in self._store.registry.everyone.items():
                 if not process.hello.through and (end := ends.get(pid)):
@@ -287,7 +296,7 @@ class Nodes:
                 self._up.end()
 
     def settled(self, now: float) -> bool:
-        """Return whether everything was handed over, here and there."""
+        """Return whether all links have transferred everything."""
         up = self._up is None or self._up.finish(now) or not self._up.reached(now)
         return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
 
@@ -308,7 +317,7 @@ class Nodes:
             self._answer(process.identity, request)
 
     def _stop(self) -> None:
-        """End the run on this machine, as `ddpmon stop` does: its supervisor takes SIGTERM for that."""
+        """End the run on this machine as `ddpmon stop` does, by sending SIGTERM to its supervisor."""
         supervisor = self._store.run.supervisor
         if self._stopped or self._store.run.stopping or self._store.run.ended or supervisor is None:
             return
@@ -316,7 +325,7 @@ class Nodes:
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(supervisor.pid)
             try:
-                if supervisor.alive():  # the handle first: it is the process that was meant
+                if supervisor.alive():  # Checked after opening the handle, so it is certainly the supervisor's.
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
             finally:
                 os.close(handle)

@@ -1,4 +1,4 @@
-"""Prepares the state that a hub goes on from: an earlier recording, the whole parts of a damaged one, or nothing."""
+"""Initial state of a hub: from an earlier recording, from the readable parts of a damaged one, or empty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpmon.store.store import Store
 
 
 def open_recording(run: Run) -> tuple[Store, Recorder]:
-    """Return the state that an earlier hub of the run left, or a fresh one; and the recorder that goes on from it."""
+    """Return the store that an earlier hub of the run recorded, or a new one, and the recorder that continues it."""
     path = recording_path(run.id)
     now, unix = time.monotonic(), time.time()
     trouble = None
@@ -36,9 +36,9 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
             store.add_event(unix, "warn", "the hub restarted, and the ranks send again the data that was not recorded")
             return store, Recorder(path, run.id, store.clock)
         except NothingRecordedError:
-            pass  # the earlier hub ended before it wrote anything, on a full disk for instance
+            pass  # The earlier hub ended before it wrote anything, for instance on a full disk.
         except (RecordingError, OSError, sqlite3.Error) as error:
-            trouble = str(error)  # the recorder will say what it cannot write
+            trouble = str(error)  # The recorder reports if it cannot write.
             with contextlib.suppress(OSError):
                 trouble = f"{error}; ddpmon has moved the recording to {_put_aside(path).name}, and started a new one"
     clock = Clock(time.monotonic_ns() // 1000, unix)
@@ -51,14 +51,14 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
 
 
 def _roll_back(path: Path) -> None:
-    """Undo the transaction in which a hub was killed that wrote without a log: who only reads cannot."""
+    """Undo the transaction during which a hub without a write-ahead log was killed, as a read-only reader cannot."""
     if Path(f"{path}-journal").exists():
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("SELECT count(*) FROM sqlite_master")
 
 
 def _replace(path: Path, recording: Recording) -> str:
-    """Put what is whole of a damaged recording in its place; returns what is to be said of it."""
+    """Replace a damaged recording by its readable part, and return the sentence that reports it."""
     whole = path.with_suffix(".whole")
     whole.unlink(missing_ok=True)
     os.close(os.open(whole, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -72,7 +72,7 @@ def _replace(path: Path, recording: Recording) -> str:
 
 
 def _put_aside(path: Path) -> Path:
-    """Rename a recording, and the log or journal beside it, which is no other recording's."""
+    """Rename a recording together with its log or journal, which would corrupt another recording."""
     aside = path.with_suffix(".damaged")
     path.replace(aside)
     for suffix in ("-wal", "-shm", "-journal"):

@@ -1,4 +1,4 @@
-"""Reads from /proc what ranks do not report themselves: before the first step, in hangs, and after they were killed."""
+"""Observation of ranks through /proc when they cannot report: before the first step, in hangs, after being killed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from ddpmon.store.store import Store
 
 
 class StepCounters:
-    """The step counters of this machine's ranks, open from their Hello until they have ended."""
+    """Step counters of this machine's ranks, kept open from their Hello until they have ended."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._open: dict[int, tuple[RankProcess, int, int]] = {}
-        """Open counters by the process's number: when its program began, and a descriptor."""
+        """Open counters by `RankProcess.id`: the process, the start of its program, and the file descriptor."""
 
     def follow(self, process: RankProcess) -> None:
-        """Open the counter of a process that said hello, unless it is open."""
+        """Open the step counter of a process that sent its Hello, unless it is already open."""
         hello = process.hello
         known = self._open.get(process.id)
         if process.peer is None or not process.peer.pid or (known and known[1] == hello.began_us):
@@ -47,7 +47,7 @@ class StepCounters:
             self._open[process.id] = process, hello.began_us, _opened(process.peer.pid, hello.counter_fd)
 
     def settle(self) -> list[RankProcess]:
-        """Return the processes that have ended since: each has its count of steps now."""
+        """Return the processes that have ended since the last call, after updating their numbers of steps."""
         ended = [process for process, _, _ in self._open.values() if self._has_ended(process)]
         for process in ended:
             _, _, descriptor = self._open.pop(process.id)
@@ -57,12 +57,12 @@ class StepCounters:
         return ended
 
     def _has_ended(self, process: RankProcess) -> bool:
-        """Return whether it has: of those that have a rank, the registry looks itself."""
+        """Return whether a process has ended. For processes that have a rank, the registry has already checked."""
         return process.left or process.dead or (not self._registry.is_seated(process) and process.gone)
 
 
 def _opened(pid: int, descriptor: int) -> int:
-    """A counter's descriptor of our own. OSError: there is none, as the script has closed it."""
+    """Return a descriptor of a rank's step counter, or raise OSError if the script has closed the counter."""
     path = proc.ROOT / str(pid) / "fd" / str(descriptor)
     if os.readlink(path) != f"/memfd:{NAME} (deleted)":
         raise FileNotFoundError(path)
@@ -75,17 +75,18 @@ def _opened(pid: int, descriptor: int) -> int:
 
 
 WARNINGS_BYTES = 65_536
-"""End of the launcher's output that is searched for warnings."""
+"""Number of bytes at the end of the launcher's output that are searched for warnings."""
 MAX_WARNINGS = 8
-"""Events about different warnings of the launcher."""
+"""Largest number of events about different warnings of the launcher."""
 SEARCH_S = 1.0
 """Interval at which /proc is read while a run waits for its ranks."""
 
 
 class Processes:
-    """Looks at the processes of this machine and tells the store and the recorder. asking: which ranks were asked."""
+    """Observes the processes of this machine, and passes the results to the store and the recorder."""
 
     def __init__(self, store: Store, recorder: Recorder, asking: StackRequests) -> None:
+        """Begin without observations. `asking` knows which ranks were asked for their stacks."""
         self._store, self._recorder, self._asking = store, recorder, asking
         self._silent = SilentRanks(runs.run_dir(store.run.id))
         self._working = CpuActivity(START_S.enter)
@@ -94,7 +95,7 @@ class Processes:
         self._warnings: set[str] = set()
 
     def find_ranks(self, now: float) -> None:
-        """While the run waits: which ranks were started, and which of them run without the probe."""
+        """Find, while the run waits for its ranks, which were started, and which of them run without the probe."""
         store, run = self._store, self._store.run
         if store.state != "waiting" or now - self._searched_at < SEARCH_S:
             return
@@ -117,7 +118,7 @@ class Processes:
         self._recorder.unarmed(unarmed)
 
     def _launcher_warnings(self) -> int:
-        """Add an event for a warning that was not printed before; returns how often the latest one was."""
+        """Add an event for a new warning of the launcher, and return how often the latest warning was printed."""
         printed = tail(runs.run_dir(self._store.run.id) / "logs" / "launcher.log", WARNINGS_BYTES)
         latest = latest_warning(printed)
         if latest is None:
@@ -129,7 +130,7 @@ class Processes:
         return latest.count
 
     def examine_silent(self, now: float) -> bool:
-        """Examine ranks that make no progress or do not answer; says whether a viewer waits for the result."""
+        """Examine ranks that make no progress or do not answer, and return whether there is news for viewers."""
         self._measure_work(now)
         store = self._store
         since = store.stands_since
@@ -150,7 +151,7 @@ class Processes:
         return self._asking.drop_overdue(now) or learnt
 
     def _measure_work(self, now: float) -> None:
-        """Before the first step: which ranks do nothing."""
+        """Detect, before the first step, which ranks do nothing."""
         store = self._store
         seats = store.registry.seats
         if not store.step and len(seats) == store.registry.world_size:
@@ -159,5 +160,5 @@ class Processes:
             store.idle = frozenset(process.rank for process in alive if self._working.idle(process))
 
     def clear(self) -> None:
-        """The run is over."""
+        """Delete the files for stacks when the run is over."""
         self._silent.clear()

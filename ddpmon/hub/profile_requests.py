@@ -1,4 +1,4 @@
-"""Has ranks profiled when a viewer asks for it, and makes one answer of theirs: a table and a trace."""
+"""Profiles of ranks on request of a viewer, with one result of all ranks' answers: a table and a trace."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 START_S, START_STEPS = 20.0, 5
-"""Time, or usual steps, that a rank has to come to the end of a step."""
+"""Time that a rank has to finish a step: so many seconds, or so many times the usual step if that is longer."""
 ANSWER_S, ANSWER_TIMES = 60.0, 10
-"""Further time for the answer, and multiple of the usual length of the profiled steps."""
+"""Further time for the answer: so many seconds, plus so many times the usual length of the profiled steps."""
 
 
 @dataclass
 class _Asked:
-    """A rank that is to be profiled."""
+    """A rank that was asked for a profile."""
 
     shown: ProfiledRank
     process: RankProcess | None
@@ -45,14 +45,22 @@ class _Asked:
 
     @property
     def waits(self) -> bool:
-        """Return whether its answer is still to come."""
+        """Return whether the rank has not answered yet."""
         return self.profile is None and not self.shown.why
 
 
 class ProfileRequests:
-    """Keeps the latest profile. ask(process, request): sends a rank the request. folder: gets the traces."""
+    """The latest request for a profile, and the answers to it."""
 
     def __init__(self, store: Store, ask: Callable[[RankProcess, ProfileSteps], None], folder: Path) -> None:
+        """Begin without a request.
+
+        Args:
+            store: The run.
+            ask: Sends a rank the request for a profile.
+            folder: The run's folder, in which traces are written.
+
+        """
         self._store = store
         self._ask = ask
         self._folder = folder
@@ -60,9 +68,14 @@ class ProfileRequests:
         self._number = 0
 
     def ask(self, ranks: Sequence[int], steps: int, now: float, peak_flops: float = 0.0) -> None:
-        """Profile these ranks, or a slow one and a peer; with a peak, count operations instead.
+        """Request profiles of ranks, unless another request is not finished yet.
 
-        A request in the middle of another one changes nothing.
+        Args:
+            ranks: Ranks to profile. If it is empty, a slow rank and one of its peers are profiled.
+            steps: Number of steps.
+            now: Seconds of the hub's clock.
+            peak_flops: If not 0, operations are counted instead, and this is the device's peak per second.
+
         """
         if any(one.waits for one in self._asked):
             return
@@ -86,7 +99,7 @@ class ProfileRequests:
         self._show()
 
     def _why_not(self, rank: int, process: RankProcess | None) -> str:
-        """Return why a rank cannot be profiled now; empty: it can."""
+        """Return why a rank cannot be profiled now, or "" if it can."""
         store = self._store
         size = store.registry.world_size or store.run.world_size
         if size and rank >= size:
@@ -100,7 +113,7 @@ class ProfileRequests:
         return ""
 
     def turn(self, now: float) -> bool:
-        """Take answers that have come; return whether one has, or is overdue."""
+        """Process answers that have arrived, and return whether one has arrived or can no longer arrive."""
         news = False
         for one in self._asked:
             process = one.process
@@ -142,7 +155,7 @@ class ProfileRequests:
         )
 
     def _show(self) -> None:
-        """Bring what viewers are shown up to date; once all have answered, write the trace."""
+        """Update the view of the profile. Once all ranks have answered, write the trace."""
         waits = any(one.waits for one in self._asked)
         made = [one for one in self._asked if one.shown.answered and one.profile is not None]
         profiles = [one.profile for one in made if one.profile is not None]
@@ -156,11 +169,19 @@ class ProfileRequests:
 
 
 FOLDER = "profiles"
-"""In a run's folder."""
+"""Name of the folder for traces inside a run's folder."""
 
 
 def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Profile]) -> str:
-    """Write the trace into the run's folder and return its path; empty: the disk does not take it."""
+    """Write the trace of some profiles into the run's folder, and return its path, or "" if that fails.
+
+    Args:
+        folder: The run's folder.
+        store: The run.
+        number: Number of the profile.
+        profiles: Profiles of all ranks that answered.
+
+    """
     first = min(profile.first_step for profile in profiles)
     path = folder / FOLDER / f"step-{first}-{number}.json"
     begins = [store.common_us(profile.rank, profile.begin_us) for profile in profiles]
@@ -178,7 +199,7 @@ def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Prof
 
 
 def _events(profile: Profile, begin: int, store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the events of a rank: a process of the trace, with a track for each thread and stream."""
+    """Yield the trace events of a rank, which is a process in the trace with a track for each thread and stream."""
     process = store.registry.seats.get(profile.rank)
     name = f"rank {profile.rank}" + (f" on {process.hello.host}" if process else "")
     for number, track in enumerate(profile.tracks, start=1):

@@ -1,4 +1,4 @@
-"""The last lines that a rank printed, for who looks at it: read here, or fetched from the hub of its machine."""
+"""Last lines of a rank's output for viewers that show it, read from logs here or fetched from the rank's machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from ddpmon.runs.logs import LAUNCHER, Reader
 from ddpmon.store.registry import Registry
 
 EVERY_S = 0.5
-"""Logs are read, and another hub is asked, at most this often, however many look."""
+"""Shortest interval at which logs are read and another hub is asked, however many viewers show the output."""
 FAR_MOST = 64
-"""Ranks of other machines whose lines are kept."""
+"""Largest number of ranks on other machines whose lines are kept."""
 ASKED = "waiting for the rank's machine"
 
 
 class RankOutput:
-    """Reads and fetches only what somebody looks at. fetch(node, rank): asks the hub of a node."""
+    """Output of ranks, which is read or fetched only while a viewer shows it."""
 
     def __init__(self, run: Run, registry: Registry, fetch: Callable[[int, int], None]) -> None:
+        """Begin without output. `fetch` takes a node and a rank, and asks the node's hub for the rank's output."""
         self._registry, self._fetch = registry, fetch
         self._read = Reader(run)
         self._lines: dict[int, deque[PrintedLine]] = {}
@@ -31,7 +32,7 @@ class RankOutput:
         self._asked_at: dict[int, float] = {}
 
     def view(self, rank: int, now: float) -> PrintedView:
-        """Return what is there of it by now; of another machine's rank what that one's hub has sent so far."""
+        """Return the output of a rank, or for a rank on another machine what its hub has sent so far."""
         process = self._registry.seats.get(rank)
         if process is None:
             return PrintedView(rank, why="the run has no such rank")
@@ -50,14 +51,14 @@ class RankOutput:
                 kept = self._lines.setdefault(said.rank, deque(maxlen=PRINTED_LINES))
                 kept.extend(PrintedLine(said.stream, text) for text in said.lines)
                 self._totals[said.rank] = self._totals.get(said.rank, 0) + len(said.lines)
-        source = rank if rank in self._lines else LAUNCHER  # torchrun under `exec` prints what its ranks do
+        source = rank if rank in self._lines else LAUNCHER  # Under `exec`, torchrun prints its ranks' output.
         lines = list(self._lines.get(source, ()))
         return PrintedView(
             rank, self._totals.get(source, 0), lines, "" if lines else "the rank has printed nothing so far"
         )
 
     def came(self, view: PrintedView, node: int) -> bool:
-        """Take what the hub of a node sent; says whether it may speak for that rank, and was asked."""
+        """Store the output that a node's hub sent, and return whether it was requested of a rank on that node."""
         process = self._registry.seats.get(view.rank)
         if process is None or process.hello.through != node or view.rank not in self._asked_at:
             return False

@@ -1,4 +1,4 @@
-"""Receives messages from a ROUTER with who sent them, and those of ranks for the collector."""
+"""Receiver of messages from a ROUTER socket together with their senders, and of rank messages for the collector."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Socket = zmq.Socket[bytes]
 
 
 def receive(socket: Socket) -> tuple[list[bytes], Peer]:
-    """Return a message as its connection's name and its frames, and who sent it. zmq.Again: there is none."""
+    """Return a message (the connection's name and the frames) and its sender, or raise zmq.Again if there is none."""
     first, *others = socket.recv_multipart(zmq.NOBLOCK, copy=False)
     return [first.bytes, *(frame.bytes for frame in others)], _peer_of(first)
 
 
 def _peer_of(frame: zmq.Frame) -> Peer:
-    """Return who is at the other end of the connection that a frame came by."""
+    """Return the process at the other end of the connection on which a frame arrived."""
     try:
         return _peer_at(str(frame.get("Peer-Address")))
     except zmq.ZMQError:
@@ -31,24 +31,24 @@ def _peer_of(frame: zmq.Frame) -> Peer:
 
 @lru_cache(maxsize=4096)
 def _peer_at(address: str) -> Peer:
-    """address: as ZeroMQ has it of an ipc connection, HOST:UID:GID:PID."""
+    """Return the peer at ZeroMQ's address of an ipc connection, HOST:UID:GID:PID."""
     pid = address.rpartition(":")[2]
     return Peer(int(pid) if pid.isdecimal() else 0)
 
 
 FRAMES_PER_TURN = 500
 TURN_S = 0.1
-"""Longest time for a lot of frames: viewers wait meanwhile."""
+"""Longest time for which frames are processed in one turn, as viewers wait meanwhile."""
 
 
 class Ingest:
-    """Hands what comes in to a collector, a bounded lot of it at a time, and sends its answers."""
+    """Passes incoming messages to a collector, a limited number per turn, and sends its answers."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
 
     def receive(self, collector: Collector, now: float, unix: float) -> int:
-        """Take what has come; returns how many frames."""
+        """Process messages that have arrived, and return their number."""
         end = time.monotonic() + TURN_S
         count = 0
         while count < FRAMES_PER_TURN and time.monotonic() < end:
@@ -61,6 +61,6 @@ class Ingest:
         return count
 
     def answer(self, identity: bytes, message: ToRank) -> None:
-        """Send a message to a rank that is connected. One that went away, or does not read, asks again."""
+        """Send a message to a connected rank. If it is lost because the rank does not read, the rank asks again."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.send_multipart([identity, encode(message)], zmq.NOBLOCK)

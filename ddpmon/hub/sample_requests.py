@@ -1,4 +1,4 @@
-"""Has a slow rank and one of its peers sampled, so that the difference of their stacks names the line behind it."""
+"""Requests to sample the stacks of a slow rank and a peer, whose difference shows the line that causes the slowness."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 DEVICE_PHASES = {"forward", "backward", "optimizer"}
-"""Phases whose time a GPU spends, where there is one: the host's stack does not explain it."""
+"""Phases whose time is spent on the GPU, if there is one, so that the host's stack does not explain it."""
 LEAST_S, MOST_S = 3.0, 120.0
 STEPS = 8
-"""Steps, or periods of a slowdown that comes again, to sample at least."""
+"""Smallest number of steps, or of periods of a periodic slowdown, to sample."""
 IRREGULAR_S = 12.0
 WAITS_S = (0.0, 20.0, 60.0)
-"""Time after the request before, for each request about a finding: samples may have fallen between slow steps."""
+"""Least time after the previous request, for each request about a finding. Requests are repeated because samples may
+miss the slow steps."""
 
 
 @dataclass
@@ -28,15 +29,16 @@ class _Asked:
 
 
 class SampleRequests:
-    """Decides which ranks to sample. ask(process, seconds): sends a rank the request."""
+    """Decides which ranks to sample, and when."""
 
     def __init__(self, store: Store, ask: Callable[[RankProcess, float], None]) -> None:
+        """Begin without requests. `ask` sends a rank the request to sample for some seconds."""
         self._store = store
         self._ask = ask
         self._asked: dict[tuple[object, ...], _Asked] = {}
 
     def turn(self, now: float) -> None:
-        """Ask for what the present findings need."""
+        """Send the requests that the present findings need."""
         store = self._store
         if store.state != "slow" or store.world is None:
             return
@@ -56,7 +58,7 @@ class SampleRequests:
         self._asked = asked
 
     def _pair(self, finding: Finding) -> list[RankProcess]:
-        """Return a slow rank and, unless all are slow, a peer; nobody where the host does not do the work."""
+        """Return a slow rank and, unless all are slow, a peer, or [] if the slow work is not done on the host."""
         seats, world = self._store.registry.seats, self._store.world
         slow = seats.get(finding.ranks[0])
         if world is None or slow is None or slow.gone or finding.phase not in OWN_PHASES:
@@ -69,7 +71,7 @@ class SampleRequests:
         return [slow, peer] if peer else []
 
     def _seconds(self, finding: Finding) -> float:
-        """Return how long to sample: so many steps, or periods where the slowdown has one."""
+        """Return for how many seconds to sample: STEPS steps, or periods if the slowdown is periodic."""
         world, pattern = self._store.world, finding.evidence.get("pattern")
         step_s = 0.0 if world is None else float(world.step_ms.mean()) / 1e3
         every = float(finding.evidence.get("every") or 1.0)
@@ -79,7 +81,7 @@ class SampleRequests:
 
 
 def slow_rank_and_peer(store: Store) -> list[RankProcess]:
-    """Return the rank that a finding names, else the one with the most own time, and one of the others beside it."""
+    """Return the rank that a finding names, or else the one with the most own time, and one of its peers."""
     seats, world = store.registry.seats, store.world
     alive = [rank for rank in sorted(seats) if not seats[rank].gone]
     if world is None or not set(alive) & set(world.ranks):
@@ -92,17 +94,17 @@ def slow_rank_and_peer(store: Store) -> list[RankProcess]:
 
 
 def _wants_line(finding: Finding) -> bool:
-    """Return whether it is about the work that a rank's training thread does."""
+    """Return whether a finding is about the work of a rank's training thread, so that a line can explain it."""
     return kind_of(finding).names_line and finding.lasts and finding.severity != "info" and bool(finding.ranks)
 
 
 def _about_some(store: Store, world: World) -> list[Finding]:
-    """Return the findings about the work of some ranks, not of all."""
+    """Return the findings about the work of some ranks but not of all."""
     return [one for one in store.findings if len(one.ranks) < len(world.ranks) and _wants_line(one)]
 
 
 def _peer(store: Store, slow: RankProcess, world: World) -> RankProcess | None:
-    """Return a rank in the middle of those that no finding names, of the same host if there is one."""
+    """Return the rank with the median own time among those that no finding names, on the same host if possible."""
     seats = store.registry.seats
     named = {slow.rank, *(rank for one in _about_some(store, world) for rank in one.ranks)}
     own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""Sends one alert to the services of `--notify` through apprise: python -m ddpmon.hub.send_alert
+"""Sender of one alert to the services of `--notify` through apprise: python -m ddpmon.hub.send_alert
 
-A program of its own, so that a slow service cannot hold the hub up. It reads the alert and the URLs, a line of JSON
-each, from its standard input: URLs hold passwords, so they are neither arguments nor variables nor printed.
+It is a separate program, so that a slow service cannot delay the hub. It reads the alert and the URLs, each as a line
+of JSON, from its standard input. URLs contain passwords, so they are no arguments or variables and are never printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_CHARS = 1000
 
 
 def texts(alert: dict[str, Any]) -> tuple[str, str]:
-    """Return the title and the body of an alert, without what looks like a secret."""
+    """Return the title and the body of an alert, with secrets redacted."""
     run, finding = alert["run"], alert["finding"] or {}
     title = f"ddpmon: {run['name']} on {run['host']} is {alert['state']}"
     advice = f"next: {finding['advice']}" if finding.get("advice") else ""
@@ -28,7 +28,7 @@ def texts(alert: dict[str, Any]) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Send the alert to each URL; exit with 1 and a line that names the services it did not reach."""
+    """Send the alert to each URL. If that fails, exit with 1 and a line that names the services."""
     alert, urls = (json.loads(line) for line in sys.stdin)
     title, body = texts(alert)
     missed = []

@@ -1,9 +1,9 @@
-"""Finds out where silent ranks of this machine are whose processes live.
+"""Examination of silent ranks on this machine whose processes live.
 
-The kernel tells which of them it does not let run. Another may hold the GIL in compiled code, so that the thread that
-would tell of it does not run: it is sent STACK_SIGNAL, which a handler in C answers. Sent to a process that does not
-catch it, that signal kills, and it wakes a process from a sleep: it goes only to a rank that offered to answer, not
-often, and only if the run stands still or someone asked where the rank is and nothing was heard of it since.
+The kernel tells which of them it does not let run. Another rank may hold the GIL in compiled code, so that the thread
+that would send its stack cannot run. Such a rank is sent STACK_SIGNAL, which a handler in C answers. This signal kills
+a process that does not catch it, and wakes a process from sleep. So it is sent only to a rank that offered to answer,
+not often, and only if the run stands still or a viewer requested the stack of a rank that has been silent since.
 """
 
 from __future__ import annotations
@@ -31,35 +31,40 @@ from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess
 
 ASK_S = 4.0
-"""Least time between two signals to a rank; a stack counts for twice as long."""
+"""Shortest time between two signals to a rank. A stack is valid for twice as long."""
 DUMP_BYTES = PLACES_BYTES = 1 << 20
 _tgkill = ctypes.CDLL(None).tgkill
-"""Signals one thread of a process; glibc has it since 2.30."""
+"""Sends a signal to one thread of a process. glibc has this function since 2.30."""
 
 
 @dataclass
 class _Query:
-    """The last observation of a silent rank, and when it was signalled."""
+    """Last observation of a silent rank or a worker, and the moment at which it was signalled."""
 
     state: str = ""
     at: float | None = None
     answered: bool = True
     seen: tuple[float, int] = (0.0, 0)
-    """Moment at which a worker was first examined, and the processor time that it had used by then, in ticks."""
+    """Moment at which a worker was first examined, and the CPU time that it had used by then, in ticks."""
 
 
 class SilentRanks:
-    """Examines silent ranks. run_dir: where they leave their answers."""
+    """Examines silent ranks, which leave their answers in the run's folder."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / STACKS
         self._queries: dict[int, _Query] = {}
 
     def check(self, process: RankProcess, now: float, since_us: int) -> bool:
-        """Examine a silent rank: take its answer, or ask it; says whether there was a stack.
+        """Examine a silent rank: read its answer or signal it, and return whether there was a new stack.
 
-        since_us: when the step it is in began. A process is asked when it was silent the last time too: a hub that was
-        held up itself hears its ranks again at once.
+        A rank is signalled only if it was silent at the last check too, because the hub itself may have been delayed.
+
+        Args:
+            process: The rank.
+            now: Seconds of the hub's clock.
+            since_us: Beginning of the rank's current step.
+
         """
         if process.process is None or process.gone:
             return False
@@ -79,14 +84,14 @@ class SilentRanks:
         return got_stack
 
     def check_worker(self, process: RankProcess, now: float) -> bool:
-        """Examine the DataLoader worker that a rank waits for, if any; says whether something new was learnt of it.
+        """Examine the DataLoader worker for which a rank waits, if any, and return whether there is news about it.
 
-        A worker that was forked from the rank answers into the rank's file. It does what the rank waits for, and is
-        signalled only until it has answered.
+        A worker that was forked from the rank answers in the rank's file. It is doing the work for which the rank
+        waits, so it is signalled only until it has answered.
         """
         rank, pid = process.process, process.stack.worker if process.stack else 0
         stat = proc.stat(pid) if pid else None
-        # Its pid is one of this namespace where the rank's is.
+        # The worker's pid is valid in this pid namespace only if the rank's is.
         if rank is None or rank.pid != process.hello.pid or stat is None or stat.parent != rank.pid:
             return False
         query = self._queries.get(pid)
@@ -105,33 +110,33 @@ class SilentRanks:
         return process.worker != before
 
     def forget(self, process: RankProcess) -> None:
-        """It sends messages (again): what was observed from outside no longer counts."""
+        """Forget the observations of a rank that sends messages (again)."""
         process.held = None
         self._queries.pop(process.hello.pid, None)
 
     def forget_worker(self, process: RankProcess) -> None:
-        """The rank goes on: it waits for that DataLoader worker no more, or for another batch of it."""
+        """Forget the observations of a DataLoader worker, because the rank no longer waits for that batch."""
         if process.worker is not None:
             self._queries.pop(process.worker.pid, None)
             process.worker = None
 
     def clear(self) -> None:
-        """The run is over: remove the offers that killed ranks could not take back."""
+        """Delete the files of all ranks when the run is over, as killed ranks could not delete their own."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _thread(self, process: RankProcess) -> int:
-        """The training thread of a rank, as this hub's kernel counts it; 0: its main thread, or none that is known."""
+        """Return the kernel id of a rank's training thread, or 0 if it is the main thread or unknown."""
         places = self._places(process)
         pid, own = process.process.pid if process.process else 0, process.hello.pid
         return places.thread if places and pid == own and proc.stat(places.thread) else 0
 
     def _ask(self, process: Process, thread: int, offered_by: int = 0) -> bool:
-        """Signal a process if it is the one that was meant, offered to answer and catches the signal.
+        """Signal a process if it still exists, offered to answer and catches the signal; return whether it was sent.
 
         Args:
             process: The process.
-            thread: The thread to signal; 0: the main one.
-            offered_by: The process that offered the answer; 0: itself.
+            thread: The thread to signal, or 0 for the main thread.
+            offered_by: Pid of the process that offered the answer, or 0 for the process itself.
 
         """
         offer = self._folder / f"{offered_by or process.pid}.stack"
@@ -140,7 +145,7 @@ class SilentRanks:
         except OSError:
             return False
         try:
-            # The handle first: everything below is then about the process that it stands for.
+            # The handle is opened first, so that everything below is about the process that it refers to.
             if not process.alive() or not proc.catches(process.pid, STACK_SIGNAL):
                 return False
             os.truncate(offer, 0)
@@ -190,6 +195,6 @@ def _why_held(pid: int, state: str, before: str, thread: int) -> Held | None:
         return Held(pid, "stopped")
     if state == "t":
         return Held(pid, "traced")
-    if state == before == "D":  # once is an ordinary read from a disk
+    if state == before == "D":  # Seen only once, it is an ordinary read from a disk.
         return Held(pid, "kernel", proc.kernel_function(thread)[:64])
     return None

@@ -1,4 +1,4 @@
-"""The hub's two sockets, held by one hub at a time."""
+"""The hub's two sockets, which only one hub of a run owns at a time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ddpmon.messages.folder import MAX_FRAME_BYTES
 REPLY_KIB = 64
 LAST_WORDS_MS = 500
 RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
-"""Messages of one connection that wait for the hub; further ones wait in the rank."""
+"""Largest number of messages per connection that wait in the hub. Further ones wait in the sender."""
 
 
 class HeldError(DdpmonError):
-    """Another live hub of the same run has the sockets."""
+    """Another live hub of the same run owns the sockets."""
 
 
 class Sockets:
-    """`ingest` for the ranks and `view` for viewers, both ROUTER on ipc.
+    """The socket `ingest` for ranks and the socket `view` for viewers, both ROUTER on ipc.
 
-    Binding a live ipc path steals it silently, so the folder is locked first. The lock is on the folder itself,
-    which also keeps cleaners of /tmp away from it.
+    Binding an ipc path that is in use silently takes it over, so the folder is locked first. The lock is on the folder
+    itself, which also keeps cleaners of /tmp away from it.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -44,7 +44,7 @@ class Sockets:
             self.view.setsockopt(zmq.SNDHWM, 20)
             self.view.setsockopt(zmq.ROUTER_MANDATORY, 1)
             self.view.setsockopt(zmq.LINGER, LAST_WORDS_MS)
-            # Viewers last: whoever sees their socket may take the hub for ready.
+            # The socket of viewers is bound last, because its existence means that the hub is ready.
             self._bind()
         except BaseException:
             self.close()
@@ -94,19 +94,23 @@ class Sockets:
         return inodes
 
     def mend(self) -> bool:
-        """Bind again if someone removed the socket files; says whether that was needed.
+        """Bind again if the socket files were deleted, and return whether that was needed.
 
-        Connections that exist live on, but nobody new could come. HeldError if another hub took over meanwhile.
+        Without the files existing connections go on, but no new ones are possible.
+
+        Raises:
+            HeldError: another hub has taken over meanwhile.
+
         """
         if all(self._inodes) and self._read_inodes() == self._inodes:
-            return False  # 0: what was bound last is gone, as where ZeroMQ unlinks late what it was unbound from
+            return False  # An inode of 0 is a file that vanished just after the bind: ZeroMQ may unlink old ones late.
         if os.fstat(self._lock).st_nlink == 0:
             self._hold()
         self._bind()
         return True
 
     def close(self) -> None:
-        """Let viewers have what was sent to them, then let go. The files stay for the next hub."""
+        """Close the sockets after sending pending messages to viewers. The files stay for the next hub."""
         for name in ("ingest", "view"):
             socket = getattr(self, name, None)
             if socket is not None:

@@ -1,4 +1,4 @@
-"""Asks ranks where they are when a viewer wants to know, and not more often than a rank may be asked."""
+"""Requests of viewers for the stacks of ranks, which limit how often each rank is asked."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 EVERY_S = 0.5
-"""A rank is asked at most this often, however many viewers ask. Who asks in between gets the same answer."""
+"""Shortest interval at which a rank is asked. Viewers that ask in between get the same answer."""
 UNHEARD_S = 1.5
-"""A rank that was asked and says nothing at all for so long is asked by a signal, where it offers that."""
+"""Time after which a rank that was asked and sends nothing at all is asked by a signal, if it offers that."""
 GIVE_UP_S = 6.0
+"""Time after which a rank that was asked counts as not answering."""
 
 
 class StackRequests:
-    """Remembers which rank was asked when. ask(process): sends a rank the question; its sending thread answers."""
+    """Asks ranks for their stacks, and remembers when each was asked."""
 
     def __init__(self, registry: Registry, ask: Callable[[RankProcess], None]) -> None:
+        """Begin without requests. `ask` sends a rank the request, which the rank's sending thread answers."""
         self._registry = registry
         self._ask = ask
         self._last: dict[int, float] = {}
 
     def ask(self, ranks: Sequence[int], now: float) -> None:
-        """Ask these ranks, or all if none is named. Ranks that are gone or do not exist are passed over."""
+        """Ask these ranks for their stacks, or all ranks if none is named. Ranks that are gone are skipped."""
         seats = self._registry.seats
         for rank in dict.fromkeys(ranks) if ranks else list(seats):
             process = seats.get(rank)
@@ -38,12 +40,12 @@ class StackRequests:
 
     @staticmethod
     def unheard(process: RankProcess, now: float) -> bool:
-        """Return whether it was asked and nothing at all was heard of it since."""
+        """Return whether a rank was asked at least UNHEARD_S ago and has sent nothing at all since."""
         asked_at = process.asked_at
         return asked_at is not None and now - asked_at >= UNHEARD_S and process.heard_at < asked_at
 
     def drop_overdue(self, now: float) -> bool:
-        """Give up on ranks that do not answer; says whether there was one."""
+        """Give up on ranks that do not answer, and return whether there was one."""
         gave_up = False
         for process in self._registry.seats.values():
             if process.asked_at is not None and (process.gone or now - process.asked_at >= GIVE_UP_S):

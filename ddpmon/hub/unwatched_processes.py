@@ -1,4 +1,4 @@
-"""Finds through /proc the ranks that torchrun has started, and the processes of a run that have torch and no probe."""
+"""Search of /proc for ranks that torchrun has started, and for processes of a run that have torch but no probe."""
 
 from __future__ import annotations
 
@@ -11,35 +11,44 @@ from ddpmon.runs import Process, proc
 
 _TORCH = b"/libtorch_python.so"
 _PROBE = b"/msgspec/"
-"""The probe loads it before it is armed, and next to no script does."""
+"""Path of a library that the probe loads before it is armed, and that hardly any script loads."""
 _INJECT = b"/ddpmon/probe/inject"
-"""Folder of our sitecustomize."""
+"""Folder of ddpmon's sitecustomize."""
 _IGNORES = frozenset("EIS")
-"""Flags with which Python does not run our sitecustomize."""
+"""Flags with which Python does not run ddpmon's sitecustomize."""
 _TAKES_VALUE = frozenset("WX")
 _ENDS_FLAGS = frozenset("cm")
 
 
 class Unwatched:
-    """Looks at the processes below a run's command, and remembers since when each has torch without the probe.
+    """Examines the processes below a run's command, and remembers for how long each has had torch without the probe.
 
     The time in which a process waits for a core does not count.
-
-    speaks_at_once: ranks are torchrun's, heard as soon as the probe is armed; those of another launcher are heard once
-    they set up a process group or train.
     """
 
     def __init__(self, speaks_at_once: bool) -> None:
+        """Begin without observations.
+
+        Args:
+            speaks_at_once: True if torchrun starts the ranks, whose probes send a message as soon as they are armed.
+                Ranks of another launcher send one only when they set up a process group or train.
+
+        """
         self._speaks_at_once = speaks_at_once
         self._since: dict[Process, float] = {}
         self._armed: set[Process] = set()
         self._last: list[Unarmed] = []
 
     def find(self, command: Process, rank_pids: Container[int], now: float) -> list[Unarmed]:
-        """Processes that run torch without the probe; one that has ended stays as it was last seen.
+        """Return the processes that run torch without the probe. One that has ended stays as it was last seen.
 
-        Reads what every process below the command has mapped: only while the run waits for ranks. rank_pids:
-        ranks that the probe reports; the processes below those belong to them.
+        This reads the memory maps of all processes below the command, so call it only while the run waits for ranks.
+
+        Args:
+            command: The run's command.
+            rank_pids: Ranks that the probe reports. They and the processes below them are skipped.
+            now: Seconds of the hub's clock.
+
         """
         unwatched: dict[int, Unarmed] = {}
         children = proc.children()
@@ -51,7 +60,7 @@ class Unwatched:
             if (unarmed := self._unarmed(pid, now)) is not None:
                 unwatched[pid] = unarmed
                 if unarmed.rank is not None:
-                    continue  # what is below it are its DataLoader workers
+                    continue  # The processes below it are its DataLoader workers.
             unseen += children.get(pid, ())
         ranks = [process for process in unwatched.values() if process.rank is not None]
         gone = [
@@ -77,11 +86,11 @@ class Unwatched:
             words = proc.arguments(pid)
             environment = proc.environment(pid)
         except OSError:
-            return None  # ended meanwhile, or another user's
+            return None  # It has ended meanwhile, or belongs to another user.
         if b"torch.distributed.run" in words[1:4]:
-            return None  # torchrun itself
+            return None  # It is torchrun itself.
         rank = next((word[5:] for word in environment if word.startswith(b"RANK=")), b"")
-        had_cores_s = now - proc.core_wait_s(pid)  # an import takes long where other programs have the cores
+        had_cores_s = now - proc.core_wait_s(pid)  # Imports take long if other programs use the cores.
         since = self._since.setdefault(process, had_cores_s)
         why = LATE if has_probe else _why(words, environment)
         return Unarmed(pid, int(rank) if rank.isdigit() else None, why, had_cores_s - since)
@@ -95,7 +104,7 @@ def _why(words: list[bytes], environment: list[bytes]) -> str:
 
 
 def _flags(words: list[bytes]) -> set[str]:
-    """The letters of the interpreter's own flags, before what it is to run."""
+    """Return the letters of the flags of the Python interpreter itself, which precede the script."""
     letters: set[str] = set()
     skip = False
     for word in words[1:]:
@@ -117,13 +126,13 @@ def _flags(words: list[bytes]) -> set[str]:
 
 
 def started_ranks(agent: Process) -> frozenset[int]:
-    """Ranks of the processes that torchrun started, by their environment; empty if it is gone.
+    """Return the ranks of the processes that torchrun started, by their environment, or none if torchrun is gone.
 
-    Reads every child's environment: for the time of waiting only.
+    This reads the environment of all child processes, so call it only while the run waits for ranks.
     """
     ranks: set[int] = set()
     for pid in proc.children().get(agent.pid, ()) if agent.alive() else ():
-        with contextlib.suppress(OSError):  # ended meanwhile
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
             values = [word[5:] for word in proc.environment(pid) if word.startswith(b"RANK=")]
             ranks.update(int(value) for value in values if value.isdigit())
     return frozenset(ranks)

@@ -1,4 +1,4 @@
-"""The way from the hub of a node to the root hub, which has the whole world."""
+"""The link from the hub of a node to the root hub, which has the data of all ranks."""
 
 from __future__ import annotations
 
@@ -50,21 +50,22 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 EVERY_S = 0.25
-"""A bundle at most this often."""
+"""Shortest interval between two bundles."""
 SPARSE_S = 2.0
-"""A root that wants bundles this seldom has more ranks than it can take a sample of in each second: of two."""
+"""Interval of bundles from which on every two samples of a rank are merged. A root that wants bundles so seldom has too
+many ranks to process a sample of each in every second."""
 BEAT_S = 1.0
-"""A bundle at least this often, empty if need be."""
+"""Longest interval between two bundles; an empty one is sent if there is no data."""
 LOST_S = 3.0
-"""The root says something every second; one that is silent for so long is not reached."""
+"""Silence after which the root is unreachable, as it sends a message every second."""
 LOST_BUNDLES = 5
-"""A root of so many nodes that each is to send a bundle every two seconds may be busy with them for longer than that:
-it is not reached when it is silent for so many bundles. All would connect anew at once, which makes it busier still."""
+"""Silence after which the root is unreachable, as a number of bundle intervals. A root of very many nodes asks for a
+bundle every two seconds only, and may be busy for longer. If all nodes then reconnected, it would be busier still."""
 PATIENCE_S = 24.0
-"""A root that thousands of hubs come to at once takes seconds for their handshakes: who tries again waits longer each
-time, up to so long, or they would hold up each other for ever."""
+"""Longest wait before another attempt to connect. The wait doubles with each attempt, because a root to which thousands
+of hubs connect at once takes seconds for the handshakes, and early retries would block each other for ever."""
 FRAME_BYTES = 1 << 28
-"""The largest message of the root, a snapshot for a viewer: one of the largest world takes half of it."""
+"""Largest message of the root, in bytes. A snapshot of the largest world takes half of it."""
 
 _REFUSALS = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
@@ -73,10 +74,19 @@ _HANDSHAKES = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED | sum(_REFUSALS)
 
 
 class Uplink:
-    """Sends what the ranks of this node say to the root, and its viewers' requests.
+    """Sends the messages of this node's ranks and the requests of its viewers to the root.
 
-    locate(pid, request): asks a rank for its stack. show(viewer, snapshot): sends a viewer a snapshot. stop(): ends the
-    run on this node. printed(rank): what a rank here printed.
+    Args:
+        context: ZeroMQ's context.
+        keys: This hub's keys.
+        registry: The run's processes.
+        epoch: Identifies this process of the hub.
+        locate: Takes a pid and a request of the root, and passes the request to that rank.
+        show: Takes a viewer and an encoded snapshot, and sends the snapshot to the viewer.
+        stop: Ends the run on this node.
+        printed: Returns the output of a rank of this node.
+        job_key: Key with which the root admits this hub, or None if the root knows this hub's own key.
+
     """
 
     def __init__(
@@ -91,13 +101,13 @@ class Uplink:
         printed: Callable[[int], PrintedView],
         job_key: str | None = None,
     ) -> None:
-        """job_key: with which the root lets this hub in; None: with its own, that it was told of."""
+        """Make the socket without connecting it."""
         self._key = keys.public if job_key else ""
         own = curve_keys.of_job(job_key, "node") if job_key else keys
         self.socket = linked(context, zmq.DEALER, own, FRAME_BYTES)
         self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
         self.refused = False
-        """True if the root was there last time and did not take this hub's key, or has not the one it should have."""
+        """True if the last handshake failed, as the root refused this hub's key or has another key than expected."""
         self._by_ipv6 = False
         self.socket.setsockopt(zmq.SNDHWM, 32)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
@@ -108,22 +118,22 @@ class Uplink:
         self._bundles = Bundles()
         self._root: Card | None = None
         self._host = registry.host
-        """Name of this machine, as the root calls it."""
+        """Name that the root uses for this machine."""
         self._run_id = ""
-        """The root's."""
+        """Run id of the root."""
         self._joined = False
         self._patience_s = LOST_S
         self._every_s = EVERY_S
         self._urgent = False
-        """True if more than batches waits, of which nobody is to wait for."""
+        """True if messages other than batches wait, which must be sent without delay."""
         self._over = False
-        """The run is over here, and the root is told so."""
+        """True if the run is over here, which the next bundles tell the root."""
         self._stopping = False
-        """The run is stopped here, and the root is told so: it is to know that before its own ranks fail of it."""
+        """True if the run is being stopped here, which the root must know before its own ranks fail because of it."""
         self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
 
     def meet(self, root: Card) -> None:
-        """Set who the root is, where it listens and with what key it answers."""
+        """Set the root's addresses and public key."""
         if self._root is not None:
             if (root.key, root.addresses) == (self._root.key, self._root.addresses):
                 return
@@ -133,22 +143,22 @@ class Uplink:
 
     @property
     def dropped(self) -> int:
-        """Messages of ranks that were thrown away because the root did not take them."""
+        """Return the number of rank messages that were discarded because the root did not accept them in time."""
         return self._bundles.dropped
 
     def reached(self, now: float) -> bool:
-        """Return whether the root answers."""
+        """Return whether the root has admitted this hub and is not silent."""
         return self._joined and now - self._heard_at < self._lost_s
 
     @property
     def _lost_s(self) -> float:
-        """Return how long a root that is reached may be silent."""
+        """Return the silence in seconds after which the root is unreachable."""
         return max(LOST_S, LOST_BUNDLES * self._every_s)
 
     def add(self, process: RankProcess, message: FromRank) -> None:
-        """Take what a rank said for the root."""
+        """Queue a message of a rank for the root."""
         if isinstance(message, Hello):
-            if self._joined:  # else the roster has it
+            if self._joined:  # else the Roster will contain it
                 self._bundles.add(Item(message.pid, encode(self._introduced(message))))
         elif isinstance(message, Batch):
             self._bundles.add(message)
@@ -157,21 +167,21 @@ class Uplink:
             self._urgent = True
 
     def ended(self, process: RankProcess, end: End | None = None) -> None:
-        """A rank's process is there no more. end: how it ended, once the logs say it."""
+        """Queue the news that a rank's process has ended, and once the logs tell, how it ended."""
         self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end, steps=process.steps))
         self._urgent = True
 
     def end(self) -> None:
-        """Let the root know that the run is over here, with the last of what there is to say: it waits for that."""
+        """Tell the root that the run is over here, in a bundle after all others, for which the root waits."""
         self._over = True
         self._bundles.close(even_empty=True)
 
     def relay(self, viewer: bytes, request: bytes) -> bool:
-        """Pass a viewer's request on; False: the root cannot be reached."""
+        """Pass a viewer's request on to the root, and return whether the root is reachable."""
         return self.reached(time.monotonic()) and self._send(ViewerRequest(viewer, request))
 
     def turn(self, now: float, *, stopping: bool) -> None:
-        """Connect, send what is due."""
+        """Connect if necessary, and send what is due. `stopping` is True if the run is being stopped here."""
         begins_to_stop = stopping and not self._stopping
         self._stopping = self._stopping or stopping
         if begins_to_stop or now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
@@ -182,13 +192,13 @@ class Uplink:
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= self._patience_s:
-            # Also where ZeroMQ would try again by itself: after a refusal it does not.
+            # ZeroMQ reconnects by itself, but not after a refusal.
             self._disconnect()
             self._tried_at, self._patience_s = now, min(2 * self._patience_s, PATIENCE_S)
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, self._root.key.encode())
             for address in self._root.addresses[:1]:
                 with contextlib.suppress(zmq.ZMQError):
-                    # a name may have an address of either kind: one after the other
+                    # A host name may have an IPv4 or an IPv6 address, so try both in turn.
                     self._by_ipv6 = "[" in address or (_is_name(address) and not self._by_ipv6)
                     self.socket.setsockopt(zmq.IPV6, self._by_ipv6)
                     self.socket.connect(address)
@@ -202,7 +212,7 @@ class Uplink:
             self._sent_at = now
 
     def receive(self, now: float) -> None:
-        """Take the root's messages."""
+        """Process the messages of the root."""
         while self._monitor is not None and self._monitor.poll(0):
             self.refused = recv_monitor_message(self._monitor)["event"] in _REFUSALS
         while True:
@@ -211,7 +221,7 @@ class Uplink:
             except zmq.Again:
                 return
             except WireError:
-                continue  # a newer root may say things that this hub does not know
+                continue  # A newer root may send messages that this hub does not know.
             self._heard_at = now
             self._hear(message)
             self._patience_s = self._lost_s
@@ -220,7 +230,7 @@ class Uplink:
         if isinstance(message, Joined):
             self._host, self._joined = message.host, True
             self._run_id = self._run_id or message.run_id
-            seats = self._registry.seats.values()  # of other nodes too, where this hub was the root before
+            seats = self._registry.seats.values()  # These include other nodes' ranks if this hub was the root.
             hellos = [self._introduced(process.hello) for process in seats if not process.hello.through]
             self._send(Roster(hellos))
         elif isinstance(message, Recorded):
@@ -241,21 +251,21 @@ class Uplink:
             self._stop()
 
     def finish(self, now: float) -> bool:
-        """Send the rest; whether the root has all of it."""
+        """Send the remaining messages, and return whether the root has recorded everything."""
         self._closed_at = min(self._closed_at, now - self._every_s)
         self.turn(now, stopping=False)
         self.receive(now)
         return self._bundles.settled
 
     def close(self) -> None:
-        """Let go."""
+        """Close the socket."""
         if self._monitor is not None:
             self.socket.disable_monitor()
             self._monitor.close()
         self.socket.close()
 
     def _introduced(self, hello: Hello) -> Hello:
-        """A rank's Hello as the root needs it: of the root's run, with the root's name for this machine."""
+        """Return a rank's Hello with the root's run id and the root's name for this machine."""
         host = self._host if hello.host == self._registry.host else hello.host
         return msgspec.structs.replace(hello, run_id=self._run_id, host=host)
 
@@ -272,12 +282,12 @@ class Uplink:
     def _disconnect(self) -> None:
         self._joined = False
         for address in self._root.addresses[:1] if self._root else ():
-            with contextlib.suppress(zmq.ZMQError):  # it was not connected
+            with contextlib.suppress(zmq.ZMQError):  # The socket was not connected.
                 self.socket.disconnect(address)
 
 
 def _is_name(address: str) -> bool:
-    """Return whether the host in an address is a name, not its number."""
+    """Return whether the host in an address is a name and not an IP address."""
     try:
         ipaddress.ip_address(split(address.removeprefix("tcp://"))[0].partition("%")[0])
     except ValueError:

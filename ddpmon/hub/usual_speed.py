@@ -1,4 +1,4 @@
-"""Notices that a run is slower or faster than earlier runs of the same script, and says so in its events."""
+"""Comparison of a run's speed with earlier runs of the same script, which adds an event if it is slower or faster."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from ddpmon.recording.earlier_runs import earlier_paces, pace_of
 from ddpmon.store.store import Store
 
 HOLD_STEPS = 50
-"""Steps for which the speed must differ: a run settles in its first steps, and a short fault is a finding anyway."""
+"""Number of steps for which the speed must differ. A run settles in its first steps, and short faults are findings."""
 
 
 class UsualSpeed:
-    """Compares the analysed steps with earlier runs, each time the run was judged."""
+    """Compares the analysed steps with earlier runs after each judgement of the run."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._earlier: list[Pace] | None = None
         self._outcome = 0
-        """1 if events say that the run is slower, -1: faster."""
+        """Last reported outcome: 1 if the run is slower, -1 if it is faster, 0 if no event has reported either."""
         self._differs_since: int | None = None
-        """Step since which the outcome is another one."""
+        """Step since which the outcome differs from the reported one."""
 
     def check(self, unix: float) -> None:
-        """Add an event where the outcome has changed for some steps."""
+        """Add an event if the outcome has differed from the reported one for HOLD_STEPS."""
         summary = self._store.summary
         now = None if summary is None or self._earlier == [] else pace_of(summary)
         if summary is None or now is None:

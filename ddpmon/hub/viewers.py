@@ -1,4 +1,4 @@
-"""Serves snapshots to viewers, one for each that they ask for."""
+"""Server of snapshots to viewers, which get one snapshot for each request."""
 
 from __future__ import annotations
 
@@ -15,37 +15,44 @@ from ddpmon.hub.receiving import Socket, receive
 from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
 
 EVERY_S = 0.5
-"""A new snapshot at most this often."""
+"""Shortest interval between two snapshots."""
 SNAPSHOT_SHARE = 0.15
 """Share of one core for making snapshots."""
 HURRY_S = 0.1
-"""The same, when something came that a viewer waits for."""
+"""Shortest interval between two snapshots if news has arrived for which a viewer waits."""
 AGAIN_S = 1.0
-"""A viewer that waits gets at least the old one again, to know that the hub lives."""
+"""Time after which a waiting viewer gets the old snapshot again, so that it knows that the hub lives."""
 RELAYED_S = 2.0
-"""Another hub answers within AGAIN_S; a viewer asks again after three seconds."""
+"""Time after which this hub answers itself if another hub does not. Another hub answers within AGAIN_S, and a viewer
+asks again after three seconds."""
 MOST = 256
 FRAMES_KEPT = 64
-"""Encodings of the current snapshot that are kept, each for another wish."""
+"""Largest number of encodings of the current snapshot that are kept, one for each wish."""
 SENT_KEPT = 16
-"""Viewers of which is kept what they have; further ones are sent whole snapshots in turn."""
+"""Largest number of viewers with a baseline for changes. If there are more, viewers get whole snapshots in turn."""
 NOTHING = Sent()
 """State of a viewer that was sent nothing."""
 TURN_S = 0.05
-"""Longest time for taking requests: ranks wait meanwhile."""
+"""Longest time for which requests are processed in one turn, as ranks wait meanwhile."""
 
 
 def _no_other(_viewer: bytes, _frame: bytes) -> bool:
-    """There is no other hub."""
+    """Return False, because there is no other hub."""
     return False
 
 
 class Viewers:
-    """Keeps who waits for what. A viewer that does not ask costs nothing.
+    """Serves the viewers that wait for a snapshot. A viewer that sends no requests costs nothing.
 
-    build(version): makes the snapshot of this moment. with_parts(snapshot, wish): adds what a viewer wishes for.
-    ask(request): asks ranks for what a viewer wants to know. relay(viewer, request): has another hub
-    answer; False: this one is to. deliver(viewer, frame): sends to a viewer of another hub; False: it is one of this.
+    Args:
+        socket: The socket to which viewers connect.
+        build: Makes the snapshot of this moment, with a version.
+        with_parts: Adds the parts of a wish to a snapshot.
+        ask: Passes a request for stacks or profiles to ranks.
+        epoch: Identifies this process of the hub.
+        relay: Takes a viewer and its request. Returns whether another hub answers it.
+        deliver: Takes a viewer and a frame. Returns whether it sent the frame to a viewer of another hub.
+
     """
 
     def __init__(
@@ -65,29 +72,29 @@ class Viewers:
         self._epoch = epoch
         self._relay, self._deliver = relay, deliver
         self._waiting: dict[bytes, tuple[int, float]] = {}
-        """Waiting viewers by connection: the version that each has, and when it must hear something."""
+        """Waiting viewers by connection: the version that each has, and the moment by which it must get an answer."""
         self._relayed: dict[bytes, float] = {}
-        """Viewers whom another hub is to answer, and until when."""
+        """Viewers that another hub answers, and the moment until which it may take."""
         self._wishes: dict[bytes, Wish] = {}
         self._bases: dict[bytes, int] = {}
-        """Viewers that take changes: the version of this hub that each has, or 0."""
+        """Version of this hub that each viewer which accepts changes has, or 0."""
         self._sent: dict[bytes, Sent] = {}
-        """State of each of those viewers; the one that asked last is last."""
+        """State of each of these viewers, in the order of their last requests."""
         self._answers: dict[tuple[Sent, Wish, int], tuple[Sent, bytes]] = {}
-        """Answers to the current snapshot, by a viewer's state and wish: the state afterwards, and the frame."""
+        """Answers with the current snapshot, by a viewer's state, wish and version: the new state, and the frame."""
         self._whole_of: dict[Wish, Sent] = {}
-        """State of the viewers that have all of the current snapshot, however they came to it, by wish."""
+        """Shared state of all viewers that have the complete current snapshot, by wish."""
         self._asked_at: dict[bytes, float] = {}
-        """Moment of each viewer's last request; the one that asked last is last."""
+        """Moment of each viewer's last request, in the order of these moments."""
         self._current: Snapshot | None = None
         self._frames: dict[Wish, bytes] = {}
-        """The current snapshot as it is sent, by what is wished for beside it."""
+        """Encodings of the current snapshot, by wish."""
         self._built_at = float("-inf")
         self._every_s = EVERY_S
         self._pace = CpuBudget(SNAPSHOT_SHARE)
 
     def receive(self, now: float) -> None:
-        """Take requests; the latest of each viewer counts."""
+        """Process requests that have arrived. The latest one of each viewer counts."""
         end = time.monotonic() + TURN_S
         for _ in range(MOST):
             if time.monotonic() > end:
@@ -100,7 +107,7 @@ class Viewers:
                 self.take(frames[0], frames[1], now, self._relay(frames[0], frames[1]))
 
     def take(self, viewer: bytes, frame: bytes, now: float, relayed: bool = False) -> None:
-        """Take one request. relayed: another hub was asked to answer it; this one does where that is not heard."""
+        """Process one request. If it was `relayed` to another hub, this hub answers only if that one does not."""
         try:
             request = decode_from_viewer(frame)
         except WireError:
@@ -113,7 +120,7 @@ class Viewers:
             return
         version = request.version if request.epoch == self._epoch else 0
         if self._waiting.get(viewer, (version,))[0] == 0:
-            version = 0  # it has not had what it asked for before, a part perhaps, though it knows of the version
+            version = 0  # The viewer still waits for a part that it requested before, so it is answered in any case.
         if relayed:
             self._relayed[viewer] = now + RELAYED_S
         else:
@@ -131,7 +138,7 @@ class Viewers:
             self._bases.pop(gone, None)
 
     def serve(self, now: float) -> None:
-        """Answer whoever can be answered now."""
+        """Answer the viewers for which there is a newer snapshot or whose time is up."""
         for viewer in [viewer for viewer, due in self._relayed.items() if now >= due]:
             del self._relayed[viewer]
             self._waiting[viewer] = (0, now)
@@ -146,19 +153,19 @@ class Viewers:
                 self._send(identity)
 
     def hurry(self) -> None:
-        """Something came that someone waits for, in a part perhaps: have a new snapshot soon."""
+        """Make a new snapshot soon, because news has arrived for which a viewer waits."""
         self._every_s = HURRY_S
 
     def take_leave(self, now: float) -> None:
-        """Give the last snapshot to everyone who lately asked for one, asked again or not."""
+        """Send the last snapshot to all viewers with a request in the last 3 x AGAIN_S, answered or not."""
         self._renew(now)
         for identity, asked_at in self._asked_at.items():
             if now - asked_at < 3 * AGAIN_S:
-                self._bases.pop(identity, None)  # whole: nobody is there to be asked again
+                self._bases.pop(identity, None)  # The snapshot is whole, as no hub will answer further requests.
                 self._send(identity)
 
     def _send(self, identity: bytes) -> None:
-        assert self._current is not None  # noqa: S101  who sends has renewed it
+        assert self._current is not None  # noqa: S101  callers have renewed it
         wish = self._wishes.get(identity, Wish())
         frame = self._changes(identity, wish) if identity in self._bases else self._whole(wish)
         if not self._deliver(identity, frame):
@@ -184,9 +191,9 @@ class Viewers:
         return frame
 
     def show(self, viewer: bytes, frame: bytes) -> None:
-        """Send a viewer of this hub a snapshot."""
+        """Send an encoded snapshot to a viewer of this hub."""
         self._relayed.pop(viewer, None)
-        with contextlib.suppress(zmq.ZMQError):  # gone, or does not read
+        with contextlib.suppress(zmq.ZMQError):  # The viewer is gone, or does not read.
             self._socket.send_multipart([viewer, frame], zmq.NOBLOCK)
 
     def _renew(self, now: float) -> None:
@@ -195,14 +202,14 @@ class Viewers:
             new = self._build(old.version + 1 if old else 1)
         self._built_at, self._every_s = now, EVERY_S
         if old and same_again and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
-            return  # nothing happened: the same version again
+            return  # Nothing has changed, so the version stays.
         self._current = new
         self._frames.clear()
         self._answers.clear()
         self._whole_of.clear()
 
     def next_due(self, now: float) -> float | None:
-        """Return when `serve` has something to do again, in seconds from now; None: nobody waits."""
+        """Return in how many seconds `serve` must be called again, or None if no viewer waits."""
         if not self._waiting:
             return None
         soonest = min(due for _, due in self._waiting.values())
