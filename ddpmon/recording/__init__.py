@@ -1,1 +1,1 @@
-"""telemetry.db: takes in and writes what ranks send; thins, reads, salvages and plays it."""
+"""The recording telemetry.db: code that writes the messages of ranks to it, and thins, reads, salvages and plays it."""

@@ -1,7 +1,7 @@
-"""Takes in what other nodes' hubs pass on in blocks: steps of many ranks at once, as they are in most moments.
+"""Intake of the blocks that other nodes' hubs send, which hold steps of many ranks at once: the usual case.
 
-A batch that goes on where the last one ended is taken here. Whatever else it is (sent again, with a hole before it, of
-a process that has not said hello, with steps that fit into no row) is the collector's, as if it had come alone.
+A batch that continues its rank's last one is processed here. Any other (sent again, with a gap before it, of a process
+without a Hello, with steps that fit into no row) is left to the collector, as if it had arrived alone.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 TakeAlone = Callable[[Batch], None]
-"""Takes a batch with all its steps in the ordinary way."""
+"""Function that processes a single batch with all its steps in the ordinary way."""
 
 
 class BlockIntake:
-    """Gathers the rows of a turn, and hands them to store and recorder together."""
+    """Gathers the rows of a turn, and passes them to store and recorder together."""
 
     def __init__(self, store: Store, recorder: Recorder) -> None:
         self._store, self._recorder = store, recorder
         self._processes: list[RankProcess] = []
         self._counts: list[int] = []
-        """Count of rows of each process, one after the other."""
+        """Number of rows of each process, in the order of `_processes`."""
         self._tables: list[Table] = []
 
     def take(self, block: NodeBlock, node: int, now: float, later_us: int, take_alone: TakeAlone) -> RankProcess | None:
-        """Take in a block of a node; returns a process of which something was. later_us: see `Collector.take`."""
+        """Process a block of a node, and return the sender of its last batch that was not left to `take_alone`."""
         last = None
         registry, recorder = self._store.registry, self._recorder
         steps, ends_us = block.table["step"].tolist(), block.table["end_us"].tolist()
@@ -84,7 +84,7 @@ class BlockIntake:
             self._tables.append(rows)
 
     def _take_rest(self, process: RankProcess, batch: Batch, now: float) -> None:
-        """Pass on what a batch holds besides steps."""
+        """Pass everything but the steps of a batch to the store."""
         store = self._store
         latest = batch.now_us + plausible.AHEAD_US
         if (
@@ -104,7 +104,7 @@ class BlockIntake:
             store.add_logged(process, batch.scalars)
 
     def flush(self, now: float) -> None:
-        """Hand on what was gathered."""
+        """Pass the gathered rows to store and recorder."""
         if self._processes:
             processes, counts, table = self._processes, self._counts, joined(self._tables)
             self._processes, self._counts, self._tables = [], [], []

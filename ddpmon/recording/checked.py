@@ -1,4 +1,4 @@
-"""Rows of a recording as records, each checked like what comes off the wire: those that cannot be are left out."""
+"""Conversion of a recording's rows to records, each checked like a message. Impossible ones are left out."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ from ddpmon.store.silences import Silence
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
 """Errors of reading a recording in which some value is impossible."""
 PROCESSES_MOST = 1 << 16
-"""Processes that are read: the latest."""
+"""Largest number of processes that are read: the latest ones."""
 TYPICAL_STEPS = 100
-"""First steps of a process, which tell how long a step of it takes."""
+"""Number of a process's first steps from which its usual step length is estimated."""
 UNKNOWN_STEP_US = 1000
 BEYOND = 10
-"""A run cannot have done so many times the steps that it had time for."""
+"""Factor by which a process may exceed the number of steps that its run had time for."""
 _SEVERITIES = ("info", "warn", "critical")
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
-"""Unix seconds."""
+"""A moment in Unix seconds."""
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORLD)]
 _CHECKPOINTS = msgspec.msgpack.Decoder(Checkpoint)
 _FINDINGS = msgspec.msgpack.Decoder(EpisodeRecord)
-"""Made once, by whoever imports this: two threads that first learn the fields of a type at once crash msgspec."""
+"""These decoders are made at import, because msgspec crashes if two threads use a type for the first time at once."""
 
 _T = TypeVar("_T")
 
@@ -67,7 +67,7 @@ PROCESSES = tuple(column.name for column in TABLES["processes"])
 
 
 def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
-    """Records made of rows, and how many rows could not be read."""
+    """Return the records that `make` makes of rows, and the number of rows that could not be read."""
     made, bad = [], 0
     for row in rows:
         try:
@@ -135,7 +135,7 @@ def event(row: Sequence[Any]) -> Event:
 
 
 def checkpoint(row: Sequence[Any]) -> Checkpoint:
-    """Return the checkpoint that is recorded as `history`; ValueError if a hub could not go on from it."""
+    """Return the checkpoint that is recorded as `history`, or raise ValueError if a hub could not continue from it."""
     (blob,) = row
     made = _CHECKPOINTS.decode(blob)
     SinceStart(made.since_start)
@@ -149,7 +149,7 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
 
 
 def finding(row: Sequence[Any]) -> EpisodeRecord:
-    """Return the episode in a row of `findings`; ValueError if a ledger could not go on from it."""
+    """Return the episode in a row of `findings`, or raise ValueError if a ledger could not continue from it."""
     record, number, blob = row
     made = _FINDINGS.decode(blob)
     if (made.record, made.number) != (record, number) or not (0 < record < MAX_STEP and 0 < number < MAX_STEP):
@@ -175,7 +175,7 @@ def finding(row: Sequence[Any]) -> EpisodeRecord:
 
 
 def judged(row: Sequence[Any]) -> Judged:
-    """Return how far a hub judged, from what is recorded as `judged`."""
+    """Return the step up to which a hub judged the run, which is recorded as `judged`."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Judged)
     if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
@@ -196,7 +196,7 @@ def refused(row: Sequence[Any]) -> list[Refusal]:
 
 
 class _Row:
-    """A row of PROCESSES: what in it cannot be is replaced, and remembered."""
+    """Reader of a row of PROCESSES. It replaces impossible values by defaults, and `whole` is then False."""
 
     def __init__(self, row: Sequence[Any]) -> None:
         self._values = dict(zip(PROCESSES, row, strict=True))
@@ -210,11 +210,11 @@ class _Row:
         return otherwise
 
     def optional_count(self, name: str) -> int | None:
-        """None where nothing was recorded."""
+        """Return a count, or None if it was not recorded or is impossible."""
         return None if self._values[name] is None else self.count(name) or None
 
     def difference(self, name: str) -> int | None:
-        """Return the difference of two clocks; None if they are one."""
+        """Return the difference of two clocks, or None if they are the same clock."""
         value = self._values[name]
         if value is None or (isinstance(value, int) and abs(value) < MAX_US):
             return value
@@ -238,9 +238,9 @@ class _Row:
 
 
 def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
-    """Return the process in a row of PROCESSES, and whether all of it is valid; ValueError if it names no process.
+    """Return the process in a row of PROCESSES and whether the row is valid, or raise ValueError if it names none.
 
-    Counters that cannot be come out larger than any can.
+    Impossible counts of steps become MAX_US, which is larger than any possible count.
     """
     cells = _Row(row)
     number = cells.count("id", MAX_STEP)
@@ -282,7 +282,14 @@ def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
 
 
 def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any]) -> int:
-    """The last step that a process can have come to in a run that took so long. lengths_us: of some of its steps."""
+    """Return the last step that a process can have reached.
+
+    Args:
+        process: The process.
+        seconds: Duration of the run.
+        lengths_us: Lengths of some of the process's steps, in microseconds.
+
+    """
     positive_us = [length for length in lengths_us if isinstance(length, int) and length > 0]
     had_time_for = int(seconds * 1e6 / (statistics.median(positive_us) if positive_us else UNKNOWN_STEP_US))
     agrees = process.records <= min(process.last_step, process.steps)

@@ -1,4 +1,7 @@
-"""Takes what ranks send, hands it on, and answers. It knows no socket: a file of messages is taken in the same way."""
+"""Collector of the messages of ranks, which passes them to store and recorder, and answers.
+
+It does not depend on sockets, so that messages from a file are processed in the same way.
+"""
 
 from __future__ import annotations
 
@@ -34,28 +37,37 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 ASK_AGAIN_S = 1.0
-"""A rank is asked at most so often for what is missing."""
+"""Shortest interval at which a rank is asked for missing batches."""
 ALIKE_S = 1.0
-"""Time that a failure waits to become an event: other ranks often fail alike a moment later."""
+"""Time for which a failure waits to become an event, because other ranks often fail in the same way a moment later."""
 
 Answer = Callable[[bytes, ToRank], None]
-"""Sends a message to the rank of a connection."""
+"""Function that sends a message to the rank of a connection."""
 Accepted = Callable[[RankProcess, FromRank], None]
 
 
 class Collector:
     """The hub's side of the protocol with ranks.
 
-    Hello → Welcome. A batch of a process that never said hello to this hub → Welcome(has_hello=False), and the rank
-    says hello and sends all that was not acknowledged again. A batch is acknowledged once it is on disk. Where batches
-    are missing before one, because a connection was cut, the rank is asked in the same way; what it does not have any
-    more is lost.
+    The answer to Hello is Welcome. The answer to a batch of a process without a Hello to this hub is
+    Welcome(has_hello=False), upon which the rank sends its Hello and all unacknowledged batches again. A batch is
+    acknowledged once it is on disk. If batches are missing before one, because a connection was cut, the rank is asked
+    in the same way; batches that it no longer has are lost.
     """
 
     def __init__(
         self, store: Store, recorder: Recorder, epoch: str, answer: Answer, accepted: Accepted | None = None
     ) -> None:
-        """accepted: is called with each message once it is taken in, with a batch without what was refused."""
+        """Begin without messages.
+
+        Args:
+            store: The run.
+            recorder: Records the messages.
+            epoch: Identifies this process of the hub.
+            answer: Sends a message to a rank.
+            accepted: Is called with each message that was accepted. A batch then lacks its refused values.
+
+        """
         self._answer = answer
         self._accepted = accepted
         self._store = store
@@ -65,9 +77,9 @@ class Collector:
         self.stack_reported_at = float("-inf")
         """Moment at which a rank last sent its stack."""
         self.heard_of_an_end = False
-        """A rank said goodbye or reported an exception: another one may have ended before it without a word."""
+        """True if a rank said Bye or reported an exception, as another one may have exited unexpectedly before it."""
         self._unreported: list[tuple[float, Failure]] = []
-        """Failures that are no event yet, and when they came."""
+        """Failures that are not yet reported as events, each with the moment at which it arrived."""
 
     def take(
         self,
@@ -79,9 +91,16 @@ class Collector:
         ended: bool = False,
         later_us: int = 0,
     ) -> None:
-        """One message of a rank: its connection and one frame. peer: who sent it; None: a file holds it.
+        """Process one message of a rank.
 
-        ended: by a process that has ended since. later_us: how far this machine's clock is ahead of the rank's.
+        Args:
+            frames: The connection's name, and one frame.
+            now: Seconds of the hub's clock.
+            unix: The same moment in Unix seconds.
+            peer: The sender, or None if the message was read from a file.
+            ended: True if the sender has ended since.
+            later_us: How far this machine's clock is ahead of the sender's.
+
         """
         identity = frames[0]
         try:
@@ -98,9 +117,16 @@ class Collector:
     def take_block(
         self, block: NodeBlock, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
     ) -> None:
-        """Take in what ranks of another node sent; it counts as taken in after `flush`.
+        """Process a block of batches from ranks of another node. Its steps reach the store after `flush`.
 
-        name(pid): of the connection of one of them. later_us: as in `take`.
+        Args:
+            block: The block.
+            node: Number of the node.
+            name: Returns the name of the connection of the process with a pid.
+            now: Seconds of the hub's clock.
+            unix: The same moment in Unix seconds.
+            later_us: How far this machine's clock is ahead of the node's.
+
         """
         peer = Peer(0, node)
 
@@ -112,7 +138,7 @@ class Collector:
             self._accepted(process, block.batches[-1])
 
     def flush(self, now: float) -> None:
-        """Have the steps of blocks lined up with the others."""
+        """Pass the steps from blocks to the store and the recorder."""
         self._blocks.flush(now)
 
     def _take(
@@ -145,7 +171,7 @@ class Collector:
             if isinstance(message, Batch):
                 taken = self._batch(process, message, now, left_out, from_file=peer is None)
             elif isinstance(message, Failure):
-                message.time_us = max(0, message.time_us + later_us)  # who failed first is asked across machines
+                message.time_us = max(0, message.time_us + later_us)  # Failures of all machines are ordered in time.
                 self._failure(process, message, now)
             elif isinstance(message, Stack):
                 message.time_us = max(0, message.time_us + later_us)
@@ -178,7 +204,7 @@ class Collector:
 
     @property
     def bad_frames(self) -> int:
-        """Frames that were no message of ours."""
+        """Return the number of received frames that were no message of ddpmon."""
         return self._store.registry.refusals.of(NO_MESSAGE)
 
     def _hello(self, process: RankProcess, unix: float) -> None:
@@ -187,15 +213,15 @@ class Collector:
         self._answer(process.identity, Welcome(self._epoch))
 
     def _reached(self, process: RankProcess) -> int:
-        """The number up to which nothing that it sent is missing: reports of exceptions are numbered too."""
+        """Return the number up to which all messages of a process have arrived; a Failure has a number too."""
         return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
-        """Return whether batches before this one are yet to come: the rank is asked for them."""
+        """Return whether batches before this one are missing, and if so ask the rank for them."""
         if batch.first_seq <= self._reached(process) + 1:
             return False
         if process.introduced:
-            process.hole = True  # it has begun with the oldest that it has
+            process.hole = True  # The rank began with the oldest batch that it still has.
             return False
         if now - process.asked_again_at >= ASK_AGAIN_S:
             process.asked_again_at = now
@@ -203,9 +229,9 @@ class Collector:
         return True
 
     def _batch(self, process: RankProcess, batch: Batch, now: float, left_out: list[str], *, from_file: bool) -> bool:
-        """Return whether the batch was new, and was taken in."""
+        """Process a batch, and return whether it was new and accepted."""
         if batch.seq <= process.seq:
-            # It was taken in already and is sent again: only the acknowledgement was lost.
+            # The batch was accepted before and is sent again, because only the acknowledgement was lost.
             left_out.clear()
             process.introduced = False
             self._answer(process.identity, Ack(self._recorder.recorded(process)))
@@ -217,7 +243,7 @@ class Collector:
             process.hole = True
         process.introduced = False
         process.hole = process.hole or bool(left_out)
-        # What a file holds may be from before this machine's last start.
+        # A file may be from before this machine's last boot, when the clock was another.
         same_clock = process.hello.host == self._store.registry.host and not from_file
         left_out += plausible.leave_out(process, batch, round(now * 1e6) if same_clock else None)
         process.take_batch(batch, now)
@@ -241,13 +267,13 @@ class Collector:
             process.dropped = bye.dropped
             self._recorder.process(process)
         if process.hello.through:
-            self._recorder.hurry()  # its node's hub is told at the next tick, of all its ranks at once
+            self._recorder.hurry()  # The next tick reports to the node's hub, for all its ranks.
             if bye.seq > self._reached(process):
                 self._answer(process.identity, Welcome(self._epoch, has_hello=False))
             return
         self.record_all()
         settled = self._recorder.recorded(process)
-        if settled < process.seq:  # what a refusing disk did not take yet, the rank leaves in the run's folder as well
+        if settled < process.seq:  # The disk failed, so the rank saves its unacknowledged batches in the run's folder.
             self._answer(process.identity, Ack(settled))
         elif bye.seq <= self._reached(process):
             self._answer(process.identity, Ack(bye.seq))
@@ -269,7 +295,7 @@ class Collector:
         self._unreported.append((now, failure))
 
     def add_failure_events(self, now: float, unix: float, *, final: bool = False) -> None:
-        """Make events of ranks' failures, one for those that are alike. final: no further failure will come."""
+        """Add events about ranks' failures, one for all that are alike, at once if `final` as no others will arrive."""
         if not self._unreported:
             return
         seats = self._store.registry.seats.values()
@@ -282,36 +308,45 @@ class Collector:
             self._unreported.clear()
 
     def ask_where(self) -> None:
-        """Ask every rank that is connected for its stack."""
+        """Ask every connected rank for its stack."""
         for process in self._store.registry.seats.values():
             if process.greeted and not process.gone:
                 self._answer(process.identity, Where())
 
     def ask_for_viewer(self, process: RankProcess) -> None:
-        """Ask one rank, which may well come on, for its stack."""
+        """Ask a rank, which may still be making progress, for its stack."""
         self._answer(process.identity, Where(brief=True))
 
     def ask_for_samples(self, process: RankProcess, seconds: float) -> None:
-        """Have a rank sample its stack for so long."""
+        """Ask a rank to sample its stack for some seconds."""
         self._answer(process.identity, SampleStacks(seconds))
 
     def ask_for_profile(self, process: RankProcess, request: ProfileSteps) -> None:
-        """Have a rank run torch's profiler for some steps."""
+        """Ask a rank to run torch's profiler for some steps."""
         self._answer(process.identity, request)
 
     def ended(self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0) -> None:
-        """A process of another node is there no more. left: it said goodbye. steps: how many it finished."""
+        """Note that a process of another node has ended.
+
+        Args:
+            process: The process.
+            now: Seconds of the hub's clock.
+            left: True if the process said Bye.
+            end: How it ended according to the logs of its machine.
+            steps: Number of steps that it finished.
+
+        """
         process.steps = max(process.steps, steps)
         process.end = end or process.end
         process.mark_ended(now, left=left)
         self._recorder.process(process)
 
     def record(self) -> None:
-        """Write a part of what waits, and tell the ranks that it is safe."""
+        """Write what is due, and acknowledge it to the ranks."""
         for process, seq in self._recorder.write():
             self._answer(process.identity, Ack(seq))
 
     def record_all(self) -> None:
-        """Write all that waits, as far as the disk takes it."""
+        """Write everything that waits, unless the disk fails, and acknowledge it to the ranks."""
         self._recorder.hurry()
         self.record()

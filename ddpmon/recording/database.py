@@ -1,4 +1,4 @@
-"""telemetry.db, open for reading: as it is, or what SQLite still reaches of it where it is damaged."""
+"""Read access to telemetry.db: to the file itself, or if it is damaged to the part that SQLite can still read."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ddpmon.runs import plain_file
 from ddpmon.store.clock import Clock
 
 PAGE_BYTES = 4096
-"""Size of a page as SQLite makes it."""
+"""Default size of a page of SQLite."""
 
 
 def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
-    """Return a copy of a recording that SQLite refuses to read, in a database that goes away with its connection.
+    """Return a copy of a recording that SQLite refuses to read, in a temporary database that closing deletes.
 
-    SQLite reads a copy of the file and its log or journal: it may write beside that one, as it must to undo a
-    transaction that was cut short.
+    SQLite reads a copy of the file and of its log or journal, because it may have to write beside the file in order to
+    undo an interrupted transaction.
 
     Args:
         path: The recording.
-        is_damaged: Copy row by row instead of all of it at once.
+        is_damaged: True to copy row by row instead of everything at once.
 
     Raises:
         OSError: The file cannot be copied.
-        sqlite3.Error: SQLite reads nothing of it.
+        sqlite3.Error: SQLite can read nothing of it.
 
     """
     salvaged = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -44,10 +44,10 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
             for suffix in ("", "-wal", "-journal"):
                 with contextlib.suppress(FileNotFoundError), plain_file.opened(Path(f"{path}{suffix}")) as source:
                     shutil.copyfile(f"/dev/fd/{source.fileno()}", f"{copy}{suffix}")
-            if is_damaged:  # half of a page would be read as a whole one, the rest zeros
+            if is_damaged:  # SQLite would read half a page as a whole one, filled with zeros.
                 os.truncate(copy, copy.stat().st_size // PAGE_BYTES * PAGE_BYTES)
             with contextlib.closing(sqlite3.connect(copy)) as db:
-                db.execute("PRAGMA writable_schema=ON")  # a file that was cut is read up to there
+                db.execute("PRAGMA writable_schema=ON")  # so that a truncated file can be read up to its end
                 if is_damaged:
                     _copy_rows(db, salvaged)
                 else:
@@ -60,13 +60,13 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
 
 
 def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
-    """Copy each table as far as it can be read; of those of a process, its rows for each process."""
+    """Copy each table as far as it can be read. Tables with rows of processes are copied process by process."""
     db.text_factory = lambda raw: raw.decode(errors="replace")
     schema.make(salvaged)
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     salvaged.execute("PRAGMA journal_mode=OFF")
     salvaged.execute("BEGIN")
-    for table in TABLES:  # `processes` is before those that need it
+    for table in TABLES:  # `processes` comes before the tables that refer to it.
         if table not in tables:
             continue
         owner, key, *_ = (*KEYS[table], "") if table in KEYS else ("rowid", "")
@@ -85,7 +85,7 @@ def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
 
 
 def _reachable_rows(db: sqlite3.Connection, query: str, owner: tuple[int, ...]) -> Iterator[tuple[object, ...]]:
-    """Yield rows in the order of their key, which comes first, and go on behind what cannot be read."""
+    """Yield rows in the order of their key, which is their first column, and skip rows that cannot be read."""
     after, stride = -1, 1
     while after < MAX_US:
         try:
@@ -101,27 +101,28 @@ def _reachable_rows(db: sqlite3.Connection, query: str, owner: tuple[int, ...]) 
 BUSY_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _READABLE_AS_COPY = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-"""Errors after which a copy may still be read. SQLite opens no log in a folder without write permission, and
+"""Errors after which a copy may still be readable. SQLite opens no log in a folder without write permission, and
 a read-only connection cannot undo the transaction of a writer that was killed."""
 _UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
-"""Errors that a query raises; the last one if SQLite's own message quotes a damaged schema."""
+"""Errors that a query raises. UnicodeDecodeError occurs if SQLite's own message quotes a damaged schema."""
 _NEEDED = {"processes", "step_blocks"}
 
 
 class Database:
-    """Rows of a recording. RecordingError says in one line why there are none."""
+    """Read access to the rows of a recording. A RecordingError says in one line why it cannot be read."""
 
     def __init__(self, path: Path, name: str, db: sqlite3.Connection | None = None) -> None:
-        """name: of the run. db: in place of the file."""
+        """Open the file at `path` of the run `name`, or use the connection `db` instead of the file."""
         self.path = path
         self.salvaged = False
-        """SQLite refuses the file: this is what could be read of a copy."""
+        """True if SQLite refuses the file, and the rows are those that could be read of a copy."""
         self.corrupt = False
-        """SQLite finds the file itself damaged: rows are missing in the copy. A disk may refuse a whole file too."""
+        """True if SQLite finds the file itself damaged, so that the copy lacks rows. An intact file may be refused too,
+        for instance by the disk."""
         self.damaged = False
-        """Something in it could not be read."""
+        """True if some of the recording could not be read."""
         self.on_salvage: Callable[[], None] | None = None
-        """Called when what was written to the copy in memory is gone with it."""
+        """Is called when a salvaged copy replaces the copy in memory, and rows that were written to it are lost."""
         self._in_memory = db is not None
         self._db = db or _open(path, name)
         self._db.text_factory = _text
@@ -133,7 +134,7 @@ class Database:
 
     @classmethod
     def empty(cls, path: Path, run_id: str, clock: Clock) -> Database:
-        """A recording in memory, of a run of which nothing was recorded."""
+        """Return an empty recording in memory, for a run of which nothing was recorded."""
         db = _memory()
         schema.make(db)
         db.executemany(schema.insert("meta"), schema.meta(run_id, clock).items())
@@ -143,7 +144,7 @@ class Database:
         self._db.close()
 
     def read(self, table: str, columns: Sequence[str], clauses: str, *values: object) -> list[Any]:
-        """Return rows of a table; none where it is not there."""
+        """Return rows of a table, or [] if the table does not exist."""
         if table not in self.tables:
             return []
         return self._tried(lambda: self._db.execute(schema.select(table, columns, clauses), values).fetchall())
@@ -153,7 +154,7 @@ class Database:
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
     def writable(self) -> sqlite3.Connection:
-        """The same in memory, where reading goes on: what is written to it goes away with it."""
+        """Return a writable copy in memory, from which this object reads from now on. It is discarded at the end."""
         if not self._in_memory:
             copy = _memory()
             try:
@@ -168,7 +169,7 @@ class Database:
         return self._db
 
     def write_to(self, path: Path) -> None:
-        """Write all of it to a new file. sqlite3.Error if it cannot be."""
+        """Write the whole recording to a new file, or raise sqlite3.Error."""
         new = sqlite3.connect(path)
         try:
             self._db.backup(new)
@@ -176,11 +177,11 @@ class Database:
             new.close()
 
     def unreadable(self, error: Exception) -> RecordingError:
-        """Why nothing can be read, in one line."""
+        """Return an error that says in one line why nothing can be read."""
         return RecordingError(f"{self.path} cannot be read: {error}")
 
     def _find_tables(self) -> set[str]:
-        """Return those of our tables that are there. A view in the place of one is none: its rows might never end."""
+        """Return the existing tables. A view of the same name does not count, as its rows might never end."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
         all_names = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())}
         tables = all_names & TABLES.keys()
@@ -192,7 +193,7 @@ class Database:
         return tables
 
     def _tried(self, read: Callable[[], list[Any]]) -> list[Any]:
-        """Return the rows of a query; if SQLite finds the file damaged, those that it can still reach."""
+        """Return the rows of a query, or if SQLite refuses the file those that it can read of a copy."""
         try:
             return read()
         except _UNREADABLE as error:
@@ -235,7 +236,7 @@ def _open(path: Path, name: str) -> sqlite3.Connection:
     try:
         with plain_file.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
-        for beside in ("-wal", "-shm", "-journal"):  # which SQLite opens
+        for beside in ("-wal", "-shm", "-journal"):  # SQLite opens these files too.
             with contextlib.suppress(FileNotFoundError):
                 plain_file.check(path.with_name(f"{path.name}{beside}"))
     except FileNotFoundError:
@@ -251,10 +252,10 @@ def _open(path: Path, name: str) -> sqlite3.Connection:
 
 
 def _memory() -> sqlite3.Connection:
-    """A database that goes away with its connection, on disk as far as it is large."""
+    """Return a temporary database that closing deletes. SQLite keeps it on disk if it is large."""
     return sqlite3.connect("", isolation_level=None, check_same_thread=False)
 
 
 def _text(raw: bytes) -> str:
-    """Decode text. Bytes that are no UTF-8 are replaced, so that the rest can be read."""
+    """Decode text, and replace bytes that are no UTF-8, so that the rest can be read."""
     return raw.decode(errors="replace")

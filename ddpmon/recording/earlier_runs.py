@@ -1,4 +1,4 @@
-"""Earlier runs of the same script, from their reports, and how much faster or slower a run is than those."""
+"""Comparison of a run's speed with earlier runs of the same script, from their reports."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ddpmon.runs import Run, plain_file
 
 MAX_RUNS = 3
 MAX_CANDIDATES = 50
-"""Latest runs that are looked at."""
+"""Largest number of runs that are examined: the latest ones."""
 MAX_BYTES = 1 << 26
-"""Bytes of a report.json that is read."""
+"""Largest size of a report.json that is read."""
 _NUMBER = re.compile(r"[-+]?[\d.][\d.,_eE+-]*[kKmMgG]?")
 
 
@@ -41,7 +41,7 @@ class _AllReduce(msgspec.Struct):
 
 
 class _Report(msgspec.Struct):
-    """The parts of a report that are read."""
+    """The parts of a report that the comparison needs."""
 
     steps: _Steps = msgspec.field(default_factory=_Steps)
     ranks: list[_Rank] = []
@@ -49,7 +49,7 @@ class _Report(msgspec.Struct):
 
 
 def shape(run: Run) -> tuple[object, ...]:
-    """Return what two runs must share to be compared. Numbers among their arguments may differ."""
+    """Return a key that two runs must share to be compared. Numbers among their arguments may differ."""
     words = tuple(
         "=".join("#" if _NUMBER.fullmatch(part) else part for part in word.split("=")) for word in run.script_args
     )
@@ -57,13 +57,13 @@ def shape(run: Run) -> tuple[object, ...]:
 
 
 def earlier_paces(run: Run) -> list[Pace]:
-    """Return the speeds of the latest runs before this one that can be compared with it, the latest first."""
+    """Return the speeds of the latest comparable runs before this one, the latest first."""
     paces: list[Pace] = []
     for run_id in [each for each in runs.all_ids() if each < run.id][: -MAX_CANDIDATES - 1 : -1]:
         try:
             other = runs.load(run_id)
         except RunNotFoundError:
-            continue  # a damaged folder
+            continue  # The folder is damaged.
         if not other.ended or shape(other) != shape(run):
             continue
         path = runs.run_dir(run_id) / "report.json"
@@ -79,7 +79,7 @@ def earlier_paces(run: Run) -> list[Pace]:
 
 
 def pace_of(summary: Summary) -> Pace | None:
-    """Return the speed in the analysed steps of a run that goes on."""
+    """Return the speed of a run that goes on, over the analysed steps."""
     rates, sums = summary.samples_per_s, summary.sums
     step_s = summary.step_ms_mean / 1e3
     return _checked(
@@ -106,7 +106,7 @@ def _pace(report: _Report) -> Pace | None:
 def _checked(
     window: Sequence[int] | None, step_ms: float | None, phases_ms: list[list[float]], samples: float, size: float
 ) -> Pace | None:
-    """Return a speed; None: it is of too few steps, or has values that no run has."""
+    """Return a speed, or None if it covers too few steps or has impossible values."""
     if window is None or len(window) != 2 or window[1] - window[0] + 1 < FIRST_STEPS + FEWEST_STEPS or not phases_ms:
         return None
     columns = list(zip(*phases_ms, strict=True))
@@ -117,7 +117,7 @@ def _checked(
 
 
 def compared(run: Run, report: dict[str, Any]) -> dict[str, Any] | None:
-    """Compare a report's run with earlier runs, as the report has it. None: there are none that did the same work."""
+    """Return the comparison with earlier runs for a report, or None if no earlier run did the same work."""
     now = _pace(msgspec.convert(report, _Report, strict=False))
     found = None if now is None else difference(now, earlier_paces(run))
     return None if found is None else _reported(run, found)

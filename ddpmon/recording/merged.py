@@ -1,4 +1,4 @@
-"""Reads the steps of a recording as one would play them: where they were merged, as so many steps of their means."""
+"""Reader of a recording's steps for replay. Steps that were merged are read as the same number of mean steps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ddpmon.recording.tables import HOUR_US, MINUTE_US
 
 _WIDTHS = {MINUTE_US: "minutes", HOUR_US: "hours"}
 SPANS = 64
-"""Spans that are read at once."""
+"""Number of spans that are read at once."""
 
 
 class Span(msgspec.Struct, array_like=True):
-    """A row of `rollup`: sums over the steps that were merged into it; `tables` says what each value is."""
+    """A row of `rollup`: sums over the steps that were merged into it. `tables` describes each value."""
 
     width_us: Count
     begin_us: Count
@@ -49,14 +49,17 @@ class Span(msgspec.Struct, array_like=True):
     backwards: Count
 
     def __post_init__(self) -> None:
-        """ValueError where it cannot be."""
+        """Check the row, and raise ValueError if it is impossible."""
         if self.width_us not in _WIDTHS:
             raise ValueError(f"a span of {self.width_us} µs")
         if not 0 < self.steps <= self.last_step - self.first_step + 1 or self.last_step > MAX_STEP:
             raise ValueError(f"{self.steps} steps from {self.first_step} to {self.last_step}")
 
     def between(self, begin: int, end: int) -> list[Step]:
-        """Its steps from `begin` to before `end`: as many as there were, evenly over their numbers and their time."""
+        """Return its steps from `begin` to before `end`.
+
+        There are as many as were merged, spread evenly over their numbers and their time.
+        """
         places = range(self.steps)
         return [
             self._step(place)
@@ -64,7 +67,7 @@ class Span(msgspec.Struct, array_like=True):
         ]
 
     def after(self, at_us: int) -> int:
-        """Number of the first of its steps that ends after a moment, which is before its own end."""
+        """Return the number of its first step that ends after a moment, which must be before the end of the span."""
         return self._number(bisect_left(range(self.steps), at_us + 1, key=self._end_us))
 
     def _number(self, place: int) -> int:
@@ -83,7 +86,7 @@ class Span(msgspec.Struct, array_like=True):
             )
         )
         arrival = data + forward + backward + optimizer + other
-        # Where a rank was missing, its peers' blocked time is there, but not for whom they waited.
+        # If a rank was missing, the blocked time of its peers is known, but not their wait.
         if self.waits:
             blocked = (self.wait_us_sum + self.transfer_us_sum) // self.waits
         else:
@@ -114,9 +117,10 @@ class Span(msgspec.Struct, array_like=True):
 
 
 class Merged:
-    """The merged steps of one recording, beside its whole ones. Rows that cannot be are left out.
+    """Reader of all steps of one recording, merged or not. Impossible rows are left out.
 
-    Spans are read in the order of their time: the coarsest are the oldest. RecordingError if they cannot be read.
+    Spans are read in the order of their time, in which the coarsest come first. Methods raise RecordingError if the
+    recording cannot be read.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -124,31 +128,31 @@ class Merged:
         self._is_empty = not recording.database.read("rollup", ("process",), "LIMIT 1")
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
-        """Return a process's steps from `begin` to before `end`; those that were merged as steps of their means."""
+        """Return a process's steps from `begin` to before `end`, with mean steps in place of merged ones."""
         whole = self._recording.steps(process, begin, end)
         if self._is_empty or (whole and whole[0].step <= begin):
             return whole
         return self._means(process, begin, whole[0].step if whole else end) + whole
 
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
-        """Return a process's next steps, at most so many; those that were merged as steps of their means."""
+        """Return at most `most` of a process's steps from `begin` on, with mean steps in place of merged ones."""
         whole = self._recording.steps_from(process, begin, most)
         if self._is_empty or (whole and whole[0].step <= begin):
             return whole
         return self._means(process, begin, whole[0].step if whole else MAX_STEP, most) or whole
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
-        """Return the first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
+        """Return the first of a process's steps up to `last` that ends after a moment, or last + 1 if none does."""
         span = next(self._from(process, "end_us", at_us + 1), None)
         return span.after(at_us) if span else self._recording.first_step_after(process, at_us, last)
 
     def first_end_us(self, process: int) -> int | None:
-        """Return when the first of a process's steps ended; None: there is none."""
+        """Return when the first of a process's steps ended, or None if it has no step."""
         steps = self.steps_from(process, 0, 1)
         return steps[0].end_us if steps else None
 
     def span_us(self, process: int) -> tuple[int, int] | None:
-        """Return when a process was first and last heard of, by its samples and steps; None: never."""
+        """Return the moments of a process's first and last sample or step, or None if it has none."""
         ends_us = [*(self._recording.span_us(process) or ())]
         ends_us += [span.end_us for span in self._read("WHERE process = ? ORDER BY begin_us DESC LIMIT 1", process)]
         first = self.first_end_us(process)
@@ -156,18 +160,18 @@ class Merged:
         return (min(ends_us), max(ends_us)) if ends_us else None
 
     def resolution_at(self, process: int, step: int) -> str:
-        """Return what a process's step was merged into: "minutes" or "hours"; "": into nothing."""
+        """Return "minutes" or "hours" if a process's step was merged into these, or "" if it was not merged."""
         span = next(self._from(process, "last_step", step), None)
         return _WIDTHS[span.width_us] if span and span.first_step <= step else ""
 
     def count(self) -> int:
-        """Return how many step records were merged."""
+        """Return the number of step records that were merged."""
         if self._is_empty:
             return 0
         return int(self._recording.database.rows("SELECT total(steps) FROM rollup WHERE steps > 0")[0][0])
 
     def _means(self, process: int, begin: int, end: int, most: int | None = None) -> list[Step]:
-        """Return steps of their means."""
+        """Return the mean steps of a process from `begin` to before `end`, at most `most` of them."""
         means: list[Step] = []
         for span in self._from(process, "last_step", begin):
             if span.first_step >= end:
@@ -181,7 +185,10 @@ class Merged:
         return means
 
     def _from(self, process: int, column: str, least: int) -> Iterator[Span]:
-        """Yield spans of a process from the first on of which a column is at least so much; it rises with time."""
+        """Yield the spans of a process from the first one on in which a column is at least `least`.
+
+        The column must rise with time, as it is found by binary search.
+        """
         if self._is_empty:
             return
         low, high = 0, MAX_US

@@ -1,6 +1,6 @@
-"""Merge rows of a recording: steps and logged values to minutes, these to hours, samples to one a minute.
+"""Merging of a recording's rows: steps and logged values into minutes, these into hours, samples into one a minute.
 
-Whatever is merged is gone where it was, in one transaction: a hub that is killed leaves each step in one place.
+Merged rows are deleted in the same transaction, so that a hub that is killed leaves each step in exactly one place.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from ddpmon.recording.tables import HOUR_US, KEYS, MINUTE_US, TABLES
 LARGEST = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
 """Fields of which merged samples keep the largest value instead of the mean."""
 LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
+"""Fields of which merged samples keep the last value."""
 
 TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"
+"""SQL condition that the process of a row of `processes` has steps."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ class Seat:
     host: str
     own_clock: bool
     in_whole_world: bool
-    """True if every rank of its world was heard."""
+    """True if every rank of its world is in the recording."""
 
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
-    """The processes of an attempt that have steps, by rank."""
+    """Return the processes of an attempt that have steps, in the order of their ranks."""
     query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
     rows = db.execute(query, (attempt,))
     hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in rows]
@@ -52,10 +54,17 @@ def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
 
 
 def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks: Clocks, end: int) -> None:
-    """Merge all steps before `end` of the processes of an attempt, and what was logged until then.
+    """Merge all steps of an attempt before `end`, and the values that were logged for them.
 
-    clocks: of the attempt, which has seen all of its steps in their order. Raises ValueError, TypeError or msgspec's
-    errors where a row is damaged.
+    Args:
+        db: The recording, with an open transaction.
+        seats_of_attempt: The processes of the attempt.
+        clocks: Clocks of the attempt, which must have processed all its earlier steps in order.
+        end: Number of the first step that is not merged.
+
+    Raises:
+        ValueError: a row is damaged. TypeError and msgspec's errors mean the same.
+
     """
     columns = {seat.process: column for column, seat in enumerate(seats_of_attempt)}
     condition = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"
@@ -80,7 +89,7 @@ def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks
 
 
 def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[Step]:
-    """A process's steps before `end` that are in blocks, which lose them. ValueError: one is damaged."""
+    """Remove a process's steps before `end` from the blocks, and return them, or raise ValueError if one is damaged."""
     condition = "process = ? AND first_step < ?"
     query = f"SELECT rows, records FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  ours
     blocks = [schema.block_steps(*blobs) for blobs in db.execute(query, (process, end))]
@@ -95,7 +104,7 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
 
 
 def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return rows of the rollup without their process, each with its rank's column. complete: every rank is there."""
+    """Return rows of the rollup without their process, each with its rank's column. Waits need a `complete` world."""
     begin = world.end_us // MINUTE_US * MINUTE_US
     first = np.concatenate([[0], np.flatnonzero(np.diff(begin)) + 1])
     last = np.append(first[1:], len(begin)) - 1
@@ -155,7 +164,7 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
 
 
 def _none_if_uncounted(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:
-    """Values of which there was at least one, else None."""
+    """Return the values, with None in place of those whose count is 0."""
     return [
         [value if count else None for count, value in zip(*row, strict=True)]
         for row in zip(counts.tolist(), values.tolist(), strict=True)
@@ -163,7 +172,15 @@ def _none_if_uncounted(counts: NDArray[Any], values: NDArray[Any]) -> list[list[
 
 
 def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[object], ends: Mapping[int, int]) -> None:
-    """Merge what was logged of steps to minutes. ends: when those steps ended; others count as of the last of them."""
+    """Merge logged values into minutes.
+
+    Args:
+        db: The recording.
+        condition: SQL condition of the rows of `scalars` to merge.
+        values: Values of the condition's placeholders.
+        ends: End of each merged step, in microseconds. Values of other steps count to the last of these ends.
+
+    """
     if not ends:
         return
     last_us = max(ends.values())
@@ -182,7 +199,7 @@ def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[obje
 
 
 def merge_minutes(db: sqlite3.Connection, table: str, until_us: int) -> None:
-    """Merge the minutes that begin before a moment to hours."""
+    """Merge the minutes that begin before a moment into hours."""
     changed = {"begin_us": f"begin_us - begin_us % {HOUR_US}", "width_us": str(HOUR_US)}
     columns = ", ".join(changed.get(column.name, f'"{column.name}"') for column in TABLES[table])
     into, conflict = _into(table)
@@ -193,13 +210,13 @@ def merge_minutes(db: sqlite3.Connection, table: str, until_us: int) -> None:
 
 
 def _put(table: str) -> str:
-    """Return the statement that adds a row to a rollup, to the one that is there of the same span."""
+    """Return the statement that inserts a row into a rollup, or adds it to an existing row of the same span."""
     into, conflict = _into(table)
     return f"{into} VALUES ({', '.join('?' * len(TABLES[table]))}) {conflict}"
 
 
 def _into(table: str) -> tuple[str, str]:
-    """Return what stands before and after the rows that are added to a rollup."""
+    """Return the parts of a statement before and after the rows that it adds to a rollup."""
     names = [column.name for column in TABLES[table]]
     added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in KEYS[table])
     quoted = ", ".join(f'"{name}"' for name in names)
@@ -207,7 +224,7 @@ def _into(table: str) -> tuple[str, str]:
 
 
 def _sum(name: str) -> str:
-    """Return the SQL that makes one value of two of a column. What SQLite calls min and max of a NULL is NULL."""
+    """Return the SQL that merges two values of a column, with coalesce as SQLite's min and max of NULL are NULL."""
     old, new = f'"{name}"', f'excluded."{name}"'
     if name in {"first_step", "min"} or name.endswith("_min"):
         return f"min(coalesce({old}, {new}), coalesce({new}, {old}))"
@@ -219,9 +236,11 @@ def _sum(name: str) -> str:
 
 
 def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us: int) -> tuple[int, int]:
-    """Merge a process's first samples after a moment that are not merged, if that minute was over at another.
+    """Merge the samples of a process's first unmerged minute after `after_us`, if it was over at `until_us`.
 
-    Returns how many were merged, and until when it is done with.
+    Returns:
+        The number of merged samples, and the moment before which all samples of the process are now merged.
+
     """
     width_us = MINUTE_US
     key = "process = ? AND time_us >= ?"
@@ -241,7 +260,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
 
 
 def one_of(samples: Sequence[Sample]) -> Sample:
-    """One sample for several of a rank, at least one: of each quantity the mean, or the largest if its row says so."""
+    """Merge at least one sample of a rank into one, with the mean, the largest or the last value of each field."""
     merged = Sample(samples[-1].time_us)
     for name in schema.SAMPLES:
         values = [value for sample in samples if (value := getattr(sample, name)) is not None]

@@ -1,4 +1,4 @@
-"""Pack what the ranks of a node sent within a moment into one block: batches, and their steps as rows."""
+"""Packing of the batches that a node's ranks sent at about the same time into one block, with their steps as rows."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, W
 from ddpmon.messages.wire import check_message, decode
 
 LEVEL = 1
-"""Level of zlib, the fastest. It makes a third of most blocks; level 6 another tenth for three times the time."""
+"""Level of zlib, the fastest. It reduces most blocks to a third; level 6 saves another tenth for three times the time.
+"""
 MOST_BYTES = 8 << 20
-"""Limit of a decompressed block: several times as much as a node puts into one."""
+"""Largest size of a decompressed block: several times as much as a node puts into one."""
 
 
 class _Block(msgspec.Struct, array_like=True):
     batches: list[Batch]
-    """In the order they came, without the steps that are rows."""
+    """Batches in the order of their arrival, without the steps that are rows."""
     counts: list[int]
-    """Count of the rows that belong to each batch."""
+    """Number of rows that belong to each batch."""
     rows: bytes
-    """Bytes that `column_bytes` made."""
+    """The rows, as `column_bytes` encodes them."""
 
 
 @dataclass(frozen=True)
 class NodeBlock:
-    """Batches whose steps are rows, but for those that do not fit into one."""
+    """Batches whose steps are rows of a table, except for those that do not fit into a row."""
 
     batches: list[Batch]
     ends: list[int]
-    """Row at which those of each batch end."""
+    """Index at which the rows of each batch end."""
     table: Table
 
     def whole(self, place: int) -> Batch:
-        """A batch with all of its steps as records."""
+        """Return the batch at an index with all of its steps as records."""
         batch = self.batches[place]
         rows = steps_of(self.rows(place))
         steps = sorted([*rows, *batch.steps], key=_number) if batch.steps else rows
         return msgspec.structs.replace(batch, steps=steps)
 
     def rows(self, place: int) -> Table:
-        """The rows of one batch."""
+        """Return the rows of the batch at an index."""
         return self.table[self.ends[place - 1] if place else 0 : self.ends[place]]
 
 
@@ -58,7 +59,7 @@ _decoder = msgspec.msgpack.Decoder(_Block)
 
 
 def pack(batches: Sequence[Batch]) -> bytes:
-    """Batches as one block."""
+    """Pack batches into one block."""
     rows: list[bytes] = []
     counts, without = [], []
     for batch in batches:
@@ -72,12 +73,19 @@ def pack(batches: Sequence[Batch]) -> bytes:
 
 
 def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
-    """Batches as one block, with the steps that are rows taken from them. counts: how many rows are of each."""
+    """Pack batches into one block.
+
+    Args:
+        batches: The batches, without the steps that are rows.
+        counts: Number of rows of each batch.
+        table: The rows, batch after batch.
+
+    """
     return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), LEVEL)
 
 
 def unpack(frame: bytes) -> NodeBlock:
-    """A block from its bytes, checked but for its rows; WireError where it is none."""
+    """Decode a block and check all but its rows, or raise WireError."""
     inflating = zlib.decompressobj()
     try:
         raw = inflating.decompress(frame, MOST_BYTES)
@@ -99,7 +107,7 @@ def unpack(frame: bytes) -> NodeBlock:
 
 
 def possible(blocks: Sequence[NodeBlock]) -> bool:
-    """Return whether all their rows can be. One look at those of many nodes takes as long as at one node's."""
+    """Return whether all rows of some blocks are possible. A check of many blocks takes as long as of a single one."""
     try:
         check_rows(joined([block.table for block in blocks]))
     except WireError:
@@ -108,7 +116,7 @@ def possible(blocks: Sequence[NodeBlock]) -> bool:
 
 
 def check_rows(table: Table) -> None:
-    """Check each row as `check_step` checks a record; WireError if one is out of range."""
+    """Check each row as `check_step` checks a record, and raise WireError if one is out of range."""
     end, length = table["end_us"], table["length_us"].astype(np.int64)
     own = sum((table[f"{phase}_us"].astype(np.int64) for phase in PHASES[:5]), np.zeros(len(table), np.int64))
     syncs = table["syncs"]

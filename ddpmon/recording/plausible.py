@@ -1,8 +1,8 @@
-"""Checks that values of a rank are possible at this moment: a wild number is left out, and harms nobody else.
+"""Check that the values of a rank are possible at this moment, so that a wrong number is left out and does no harm.
 
-Steps count without holes, and a rank says when it had to throw records away. So a step that is not the next one is
-taken where records before it were lost, or where the next batch goes on from it; and never where more steps
-would have ended than time can have held.
+Steps are numbered without gaps, and a rank reports when it had to discard records. So a step that is not the next one
+is accepted if records before it were lost, or if the next batch continues from it, but never if there was not enough
+time for so many steps.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from ddpmon.messages import Batch, Digest, Sample, Scalar, Step
 from ddpmon.store.processes import RankProcess
 
 LEAST_STEP_US = 10
-"""No training step is as short as this."""
+"""Lower bound of the length of a training step; real ones are longer."""
 AHEAD_US = 2_000_000
-"""A time may lie so far in the future: a batch and its step may be timed by different clocks."""
+"""Time by which a moment may lie in the future, because a batch and its steps may be timed by different clocks."""
 STEPS_AHEAD = 100_000
-"""Steps that may have ended of which no record came yet, at most."""
+"""Largest number of finished steps of which no record has arrived yet."""
 LAYOUTS_MOST = 8192
-"""Bucket layouts of a process."""
+"""Largest number of bucket layouts of a process."""
 
 _Record = TypeVar("_Record", Sample, Scalar, Digest)
 
 
 def leave_out(process: RankProcess, batch: Batch, now_us: int | None) -> list[str]:
-    """Take out of a new batch what cannot be; returns what that was.
+    """Remove impossible values from a new batch, and return what was removed.
 
-    now_us: by the clock that the process tells by; None: that is another machine's.
+    Args:
+        process: The sender.
+        batch: The batch, which is changed.
+        now_us: The present moment by the sender's clock, or None if that is another machine's clock.
+
     """
     left_out: list[str] = []
     latest = (batch.now_us if now_us is None else now_us) + AHEAD_US
@@ -57,7 +61,7 @@ def _possible(records: list[_Record], fits: Sequence[bool], called: str, left_ou
 
 
 def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[str]) -> list[Step]:
-    """Return the possible steps. Those that are recorded already stay: they change nothing."""
+    """Return the possible steps. Steps that are recorded already are not removed, as they change nothing."""
     possible = []
     last, end_us = process.last_step, process.last_end_us
     doubted, process.doubted = process.doubted, 0

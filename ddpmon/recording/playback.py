@@ -1,4 +1,4 @@
-"""Feeds a recording to a store as a live hub feeds its own: what ranks had sent by a moment, and no more."""
+"""Playback of a recording into a store, as a live hub feeds its own: only with what ranks had sent by a moment."""
 
 from __future__ import annotations
 
@@ -20,20 +20,29 @@ from ddpmon.store.store import Store
 
 DIGESTS = 10_000
 DIGESTS_BEFORE = 100
-"""Digests of a rank that are shown from before the place that is jumped to."""
+"""Number of a rank's digests from before the target of a jump that are read."""
 SAMPLED_US = 75_000_000
-"""Time before a jump's target from which samples are read: merged ones are a minute apart."""
+"""Samples are read from so long before the target of a jump on, because merged ones are a minute apart."""
 GONE_S = 1.5
 """Time that a hub needs to notice that a process has ended."""
 
 
 class Track:
-    """Everything that one process recorded, in order. Times are by the recording's clock, steps' by its host's."""
+    """All records of one process, in order. Times are by the recording's clock, those in steps by its host's clock."""
 
     def __init__(
         self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
     ) -> None:
-        """span_us: when it was first and last heard of, by its host's clock."""
+        """Begin before the first record.
+
+        Args:
+            recording: The recording.
+            merged: Reader of the recording's steps.
+            at_end: The process as it was at the end of the recording.
+            span_us: Moments of its first and last record, by its host's clock.
+            read_steps: Number of steps to read at a time.
+
+        """
         self.at_end = at_end
         """The process as it was at the end of the recording."""
         self.behind_us = at_end.clock_behind_us or 0
@@ -49,21 +58,27 @@ class Track:
         self._digested = 0
 
     def first_step_after(self, at_us: int) -> int:
-        """The first of its steps that ends after a moment; one more than there are if none does."""
+        """Return the number of its first step that ends after a moment, or its last step + 1 if none does."""
         return self._merged.first_step_after(self.at_end.id, at_us - self.behind_us, self.at_end.last_step)
 
     def first_end_us(self) -> int | None:
-        """Return when the first of its steps ended; None: there is none."""
+        """Return when the first of its steps ended, or None if it has no step."""
         end_us = self._merged.first_end_us(self.at_end.id)
         return None if end_us is None else end_us + self.behind_us
 
     def end_us(self, step: int) -> int | None:
-        """Return when one of its steps ended; None: it is not recorded."""
+        """Return when one of its steps ended, or None if that step is not recorded."""
         steps = self._merged.steps(self.at_end.id, step, step + 1)
         return steps[0].end_us + self.behind_us if steps else None
 
     def begin(self, after_us: int, now_us: int) -> RankProcess:
-        """Go to a moment: steps are read from `after_us` on, samples from before `now_us`. A process as it was then."""
+        """Jump to a moment, and return the process as it was then.
+
+        Args:
+            after_us: Moment from which on steps are read.
+            now_us: Moment of which samples are read, from SAMPLED_US before it.
+
+        """
         self._next = self.first_step_after(after_us)
         self._ahead.clear()
         self._sampled_us = now_us - self.behind_us - SAMPLED_US
@@ -78,7 +93,7 @@ class Track:
         )  # fmt: skip
 
     def take(self, until_us: int, most: int) -> list[Step]:
-        """The next records of steps that had ended by a moment."""
+        """Return the next step records that had ended by a moment, at most `most`."""
         steps: list[Step] = []
         while len(steps) < most:
             if not self._ahead:
@@ -92,7 +107,7 @@ class Track:
         return steps
 
     def update(self, store: Store, process: RankProcess, now_us: int) -> None:
-        """Bring all but steps up to a moment: samples, digests, stack, whether it has left."""
+        """Update all but the steps of a process to a moment: samples, digests, stack, and whether it has left."""
         at_end = self.at_end
         fresh = self._recording.samples(at_end.id, self._sampled_us, now_us - self.behind_us)
         process.samples.extend(fresh)
@@ -118,27 +133,27 @@ class Track:
 TICK_S = 0.5
 """Interval at which a live hub judges."""
 LEAD_RECORDS = 24_000
-"""Records that are read before the moment that is jumped to, at most: a fraction of a second."""
+"""Largest number of step records before the target of a jump that are read, which takes a fraction of a second."""
 FEED_STEPS = 1000
-"""Steps of a rank that are fed at a time, so that few wait for the other ranks'."""
+"""Number of a rank's steps that are fed at a time, so that few of them wait for the steps of other ranks."""
 READ_STEPS = 500
-"""Steps of a rank that are read at a time."""
+"""Largest number of a rank's steps that are read at a time."""
 READ_RECORDS = 32_768
-"""Steps of all ranks that are read ahead."""
+"""Number of steps that are read ahead, over all ranks."""
 
 
 class _AsItRan(Run):
-    """A run that has ended, seen from before its end."""
+    """A run that has ended, in its state before the end."""
 
     def state(self) -> str:
         return "running"
 
 
 class Playback:
-    """Everything that each process of a recording sent, in its order. Times are Unix seconds."""
+    """The records of all processes of a recording, in order. Times are Unix seconds."""
 
     def __init__(self, recording: Recording, merged: Merged) -> None:
-        """RecordingError if no step is recorded."""
+        """Begin before the first record, or raise RecordingError if no step is recorded."""
         run, clock = recording.run, recording.clock
         self._recording, self._clock = recording, clock
         processes = [process for process in recording.processes() if process.attempt >= 0]
@@ -161,15 +176,18 @@ class Playback:
         self.run = _AsItRan(**values | {"ended_at": None, "exit_code": None, "error": None, "stopping": False})
 
     def us_at(self, unix: float) -> int:
-        """A moment by the recording's clock, in microseconds."""
+        """Convert a moment to the recording's clock, in microseconds."""
         return round((unix - self._clock.unix) * 1e6) + self._clock.monotonic_us
 
     def begins(self, track: Track) -> float:
-        """Return when a process was first heard of."""
+        """Return the moment of a process's first record."""
         return self._clock.unix_at(track.begins_us)
 
     def lead(self, unix: float) -> float:
-        """Return from when on steps are fed for a moment: at least a window of steps, at most LEAD_RECORDS."""
+        """Return the moment from which on steps must be fed to show `unix`.
+
+        This covers a window of steps before it, or as many steps as LEAD_RECORDS allows if these are more.
+        """
         begun = [track for track in self.tracks if self.begins(track) <= unix and track.at_end.last_step]
         if not begun:
             return self.begin
@@ -179,20 +197,23 @@ class Playback:
         return self.begins(track) if end_us is None else self._clock.unix_at(end_us)
 
     def store(self, at: float, since: float) -> Store:
-        """A store with the steps of its ranks from one moment to another, and no histories."""
+        """Return a store with the ranks' steps from the moment `since` to the moment `at`, without histories."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         self._seat(registry, at, self.us_at(since))
         store = Store(self.run, registry, self._clock, live=True)
         store.silences = self._recording.silences()
-        store.history_step = MAX_STEP  # what the window holds is in the histories already
+        store.history_step = MAX_STEP  # The histories already include the window's steps.
         self._feed(store, self.us_at(at))
         store.history_step = store.step
         return store
 
     def advance(self, store: Store, now: float, to: float) -> float:
-        """Feed what was sent after one moment and up to another; returns up to when: an attempt ends what it feeds."""
+        """Feed a store the records from the moment `now` to the moment `to`, and return the moment that was reached.
+
+        It is earlier than `to` if another process begins before.
+        """
         starts = [begins for track in self.tracks if now < (begins := self.begins(track)) < to]
-        to = min(starts, default=to)  # an attempt ends where the next one begins
+        to = min(starts, default=to)  # An attempt ends where the next one begins.
         self._seat(store.registry, to, -1)
         self._feed(store, self.us_at(to))
         store.failures = [f for f in self._failures if store.clock.unix_at(f.time_us) <= to]
@@ -203,7 +224,14 @@ class Playback:
         return to
 
     def _seat(self, registry: Registry, at: float, since_us: int) -> None:
-        """Seat the processes that had begun by a moment. since_us: from when on steps of new ones are read."""
+        """Assign the processes that had begun by a moment to their ranks.
+
+        Args:
+            registry: The registry to fill.
+            at: The moment.
+            since_us: Moment from which on steps of new processes are read, by the recording's clock.
+
+        """
         begun = [track for track in self.tracks if self.begins(track) <= at]
         attempt = max((track.at_end.attempt for track in begun), default=0)
         if attempt != registry.attempt:
@@ -216,7 +244,7 @@ class Playback:
                 registry.seats[at_end.rank] = registry.everyone[process.key] = process
 
     def _feed(self, store: Store, until_us: int) -> None:
-        """Feed the store what its ranks had sent by a moment, all of them side by side."""
+        """Feed a store the records that its ranks had sent by a moment, for all ranks in turn."""
         seats = store.registry.seats
         pairs = [(track, seats[track.at_end.rank]) for track in self.tracks if _sits(track, seats)]
         more = True

@@ -1,4 +1,4 @@
-"""Plays a recording: what the dashboard showed at any moment of a run, through the very store that a live hub feeds."""
+"""Player of a recording, which shows the dashboard of any moment of a run, with the same store as a live hub."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 
 TICKS_MOST = 100
-"""Ticks in one move: over a longer stretch the state is worked out less often."""
+"""Largest number of ticks in one move. Over a longer stretch the state is computed less often."""
 MARK_S = 5.0
-"""Between two marks, from which playing can go on, at least."""
+"""Shortest interval between two marks from which playing can continue."""
 MARKS_MOST = 2000
 EPOCH = "replay"
 NO_WISH = Wish()
@@ -33,7 +33,7 @@ NO_WISH = Wish()
 
 @dataclass(frozen=True)
 class _Mark:
-    """A mark: the parts of a store that follow from the past alone, so that playing can begin here."""
+    """The parts of a store that depend on earlier moments, so that playing can start at this moment."""
 
     at: float
     state: str
@@ -41,14 +41,14 @@ class _Mark:
 
 
 class Player:
-    """A recording and a place in it. Times are Unix seconds; no clock of its own.
+    """A recording and a position in it. Times are Unix seconds; the player has no clock of its own.
 
-    Findings are the recorded ones, as they stood at the place. Going forward plays what lies between. Going back, or
-    far ahead, starts from a mark that was set in passing, or a few thousand records before the place.
+    Findings are those that were recorded at the position. Going forward plays the records in between. Going back, or
+    far ahead, starts from a mark that was set in passing, or a few thousand records before the position.
     """
 
     def __init__(self, run: Run) -> None:
-        """Open a run's recording; RecordingError says what is wrong with it, or that there is nothing in it."""
+        """Open a run's recording, or raise a RecordingError that says what is wrong or that the recording is empty."""
         self._recording = Recording(run)
         self._merged = Merged(self._recording)
         try:
@@ -65,7 +65,7 @@ class Player:
         """Moment at which the first step ended."""
         self._run = self._playback.run
         self.events = self._recording.events(1 << 20)
-        """All that happened to the run, in its order."""
+        """All events of the run, in order."""
         self._last = judged_store(self._recording, lambda _: self.end)
         self._findings = self._last.ledger.episodes()
         self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
@@ -80,7 +80,12 @@ class Player:
         self._recording.close()
 
     def at(self, unix: float, wish: Wish = NO_WISH) -> Snapshot:
-        """The snapshot of a moment; at the end of the run, the last one. RecordingError if the recording is damaged."""
+        """Return the snapshot of a moment, with the parts that are wished for; from the run's end on, the last one.
+
+        Raises:
+            RecordingError: the recording is damaged.
+
+        """
         if unix >= self.end:
             if wish.heat is not None and not self._has_whole_heat:
                 self._has_whole_heat = True
@@ -95,7 +100,7 @@ class Player:
         return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, wish)
 
     def step_from(self, unix: float, by: int) -> float:
-        """Return when the next step ends, or the step before the last one that has ended (by: 1 or -1)."""
+        """Return the moment at which the next step ends (`by` 1) or the step before the last one ended (`by` -1)."""
         begins = self._playback.begins
         track = max(
             self._playback.tracks, key=lambda each: (begins(each) <= unix, each.at_end.attempt, -each.at_end.rank)
@@ -108,7 +113,7 @@ class Player:
         return self._recording.clock.unix_at(end_us + 1)
 
     def event_from(self, unix: float, by: int) -> float:
-        """Return when the next thing happened after a moment, or the last before it (by: 1 or -1)."""
+        """Return the moment of the next event after a moment (`by` 1) or of the last one before it (`by` -1)."""
         times = sorted({event.at for event in self.events if self.begin <= event.at < self.end})
         if by > 0:
             place = bisect.bisect_right(times, unix)
@@ -118,7 +123,7 @@ class Player:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Turns errors over impossible values into a RecordingError of one line."""
+        """Convert errors about impossible values to a RecordingError of one line."""
         try:
             yield
         except UNREADABLE as error:
@@ -128,7 +133,7 @@ class Player:
         return self.events[: bisect.bisect_right(self.events, unix, key=lambda event: event.at)]
 
     def _how_exactly(self, store: Store) -> list[Event]:
-        """A note where the steps of this moment were merged to means; none where they were not."""
+        """Return an event that says that the steps of this moment are only means, or [] if they were not merged."""
         first = min(store.registry.seats.values(), key=lambda process: process.rank, default=None)
         resolution = self._merged.resolution_at(first.id, first.last_step) if first else ""
         if not resolution:
@@ -147,7 +152,7 @@ class Player:
         return store
 
     def _restart(self, reach: float, to: float) -> Store:
-        """A store as it was at the last mark before a moment, or an empty one at `reach` where there is none since."""
+        """Return the store as it was at the last mark before `to`, or an empty one at `reach` if no mark is later."""
         place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
         at = mark.at if mark else reach

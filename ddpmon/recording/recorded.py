@@ -1,4 +1,4 @@
-"""A run from its recording, at its end or so far: its last snapshot, its state, its report."""
+"""Last snapshot, store and report of a run from its recording, at its end or so far."""
 
 from __future__ import annotations
 
@@ -23,32 +23,36 @@ EPOCH = "recording"
 
 
 def recorded_snapshot(run: Run) -> Snapshot:
-    """Return what the dashboard of a run showed last. RecordingError if the recording cannot be read."""
+    """Return the last snapshot of a run, or raise RecordingError if the recording cannot be read."""
     return recorded_state(run)[0]
 
 
 def recorded_state(run: Run) -> tuple[Snapshot, Store]:
-    """The same, with all that it was made from."""
+    """Return the last snapshot of a run and the store from which it was made, or raise RecordingError."""
     store = _judged(run, None)
     return _shot(store), store
 
 
 def read_whole_heat(run: Run, store: Store) -> None:
-    """Give a store, which holds the end of a run, its ranks through the whole run. RecordingError if that cannot be."""
+    """Set the heat map of a store at the end of a run to one of the whole run, or raise RecordingError."""
     with Recording(run) as recording:
         store.heat = whole_heat(recording)
 
 
 def recorded_report(run: Run) -> dict[str, Any]:
-    """The report of a run as far as it is recorded. RecordingError if the recording cannot be read."""
+    """Return the report of a run as far as it is recorded, or raise RecordingError if the recording cannot be read."""
     return reported(run, None)[0]
 
 
 def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot, Store]:
-    """The same, with the snapshot and the store that it was made from: whoever draws charts besides reads no more.
+    """Return the report of a run with its snapshot and its store, so that charts need no second reading.
 
-    live: what the hub of a run that goes on shows now. State, verdict and findings are then the hub's, which knows
-    more than it has recorded; the means are of the recording's steps. Without it the report says how old it is.
+    Args:
+        run: The run.
+        live: Present snapshot of the hub if the run goes on, or None. State, verdict and findings are then those of the
+            hub, which knows more than it has recorded; the means are of the recording's steps. Without it, the report
+            of a run that goes on says how old it is.
+
     """
     store = _judged(run, REPORT_RECORDS, complete=live is None)
     shot = _shot(store)
@@ -63,7 +67,7 @@ def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot,
 
 
 def recorded_store(run: Run) -> Store:
-    """All that a report covers: the recorded findings of the whole run, and means of many of its last steps."""
+    """Return the store for a report: the recorded findings of the whole run, and means of many of its last steps."""
     return _judged(run, REPORT_RECORDS)
 
 
@@ -73,7 +77,7 @@ def _shot(store: Store) -> Snapshot:
 
 
 def _end(store: Store) -> float:
-    """Return when the run ended, or else the last moment of which something is recorded, in Unix seconds."""
+    """Return when the run ended, or else the last moment that is recorded, in Unix seconds."""
     if store.run.ended_at:
         return store.run.ended_at
     sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]
@@ -82,9 +86,13 @@ def _end(store: Store) -> float:
 
 
 def _judged(run: Run, records: int | None, *, complete: bool = True) -> Store:
-    """A store at the run's end; an empty one of a run that never came to record.
+    """Return the store at a run's end, which is empty if the run ended before anything was recorded.
 
-    complete: judge what no hub judged.
+    Args:
+        run: The run.
+        records: Number of step records that the means cover, or None for a window of steps.
+        complete: True to judge the steps that no hub has judged.
+
     """
     try:
         with Recording(run) as recording:

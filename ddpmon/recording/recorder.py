@@ -1,4 +1,4 @@
-"""Writes telemetry.db: the one writer. What it has committed survives the hub."""
+"""The only writer of telemetry.db. What it has committed survives the hub."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.silences import Silence
 
 REMOTE_WRITE_INTERVAL_S = 1.0
-"""Between two transactions on a file system that is not this machine's, where each is a conversation with a server."""
+"""Interval between two transactions on a remote file system, where each one needs messages to a server."""
 RETRY_INTERVAL_S = 2.0
-"""Between two attempts while the disk refuses: each writes all that waits, up to where the disk is full."""
+"""Interval between two attempts while the disk fails. Each attempt writes everything until the disk is full."""
 
 
 class Checkpoint(msgspec.Struct):
-    """The histories so far, so that a reader need not go through every step since the start."""
+    """Histories and sums so far, so that a reader need not process every step since the start."""
 
     attempt: int
     step: int
@@ -45,28 +45,38 @@ class Checkpoint(msgspec.Struct):
     histories: SavedHistories
     times: Times | None
     bad_losses: list[BadLoss] = []
-    """The first loss of each rank that was not finite: the steps that a reader goes through may begin after it."""
+    """First loss of each rank that was not finite. It is stored because a reader may begin at a later step."""
 
 
 @dataclass
 class _Waiting:
-    """Everything but batches that waits to be written."""
+    """Everything except batches that waits to be written."""
 
     processes: dict[int, RankProcess] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     silences: list[Silence] = field(default_factory=list)
     checkpoints: dict[str, bytes] = field(default_factory=dict)
-    """Values that replace what was recorded under the same name."""
+    """Values that replace those recorded under the same name."""
     findings: dict[int, list[schema.Row]] = field(default_factory=dict)
-    """Rows that replace what was recorded of the same record."""
+    """Rows that replace those of the same record of a finding, by its number."""
 
     def __bool__(self) -> bool:
         return any(vars(self).values())
 
 
 class Recorder:
-    """Queues what happened and writes it in transactions. A disk that refuses is tried again: what waits is kept."""
+    """Queues records and writes them in transactions. If the disk fails, it keeps the records and tries again.
+
+    Args:
+        path: File of the recording.
+        run_id: The run.
+        clock: Clock of the recording.
+        db: An open recording to write to, instead of the file at `path`.
+        whole_bytes: Size up to which nothing is merged, see `thinning`.
+        kept_records: Number of the latest step records that are never merged.
+
+    """
 
     def __init__(
         self,
@@ -77,10 +87,7 @@ class Recorder:
         whole_bytes: int = WHOLE_BYTES,
         kept_records: int = KEPT_RECORDS,
     ) -> None:
-        """Opens nothing yet. db: an open recording to write to, in place of the file at `path`.
-
-        whole_bytes, kept_records: see `thinning`.
-        """
+        """Begin without opening a file."""
         self._path = path
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
@@ -88,18 +95,18 @@ class Recorder:
         self._db = db
         self._queue = WriteQueue()
         self._is_urgent = False
-        """All that waits is to be written with the next transaction."""
+        """True if everything must be written with the next transaction."""
         self._written_at = self._not_before = float("-inf")
         self._waiting = _Waiting()
         self._unarmed: set[tuple[int, int | None, str]] = set()
         self._refused: list[Refusal] = []
         self._judged: Judged | None = None
         self.trouble: str | None = None
-        """Why the disk refuses, while it does."""
+        """Error of the disk, or None while writing works."""
         self.was_deleted = False
-        """Somebody deleted the recording, and it is there again; who says so sets it back."""
+        """True if the recording was deleted and has been written again. The code that reports it resets this."""
         self.unrecorded = 0
-        """Step records that had to be thrown away because the disk refused them for too long."""
+        """Number of step records that had to be discarded because the disk failed for too long."""
         self._thinning: Thinning | None = None
         self.too_large = False
         """True if rows wait to be merged by `thin`."""
@@ -109,7 +116,7 @@ class Recorder:
         return not runs.is_local(self._path.parent)
 
     def _open(self) -> sqlite3.Connection:
-        """The recording, open for writing; where somebody deleted it, with all that was in it."""
+        """Open the recording for writing. If it was deleted, write its whole content again first."""
         if self._db is not None:
             self._file.put_back(self._db)
             self._db, self.was_deleted = None, True
@@ -118,19 +125,19 @@ class Recorder:
         return db
 
     def reserve(self) -> None:
-        """Hold room on the disk before it is full: for the counts of what could not be written."""
+        """Reserve space on the disk before it is full, for the counts of records that could not be written."""
         self._file.reserve()
 
     def process(self, process: RankProcess) -> None:
-        """Something about a process changed."""
+        """Record a process that has changed."""
         self._waiting.processes[process.id] = process
 
     def batch(self, process: RankProcess, batch: Batch, fresh: Sequence[Step]) -> None:
-        """Record a batch; of its steps only the `fresh` ones."""
+        """Record a batch, but of its steps only the `fresh` ones."""
         self._queue.add(process, batch, fresh)
 
     def rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
-        """Record steps of processes whose batches came without them, so many of each."""
+        """Record the steps of batches that were recorded without them. `counts` is each process's number of rows."""
         self._queue.add_rows(processes, counts, table)
 
     def event(self, events: Iterable[Event]) -> None:
@@ -143,11 +150,11 @@ class Recorder:
         self._waiting.silences.extend(silences)
 
     def checkpoint(self, saved: Checkpoint) -> None:
-        """Keep the histories up to a step, and the sums since the start."""
+        """Record the histories and the sums since the start, in place of the checkpoint before."""
         self._waiting.checkpoints["history"] = msgspec.msgpack.encode(saved)
 
     def unarmed(self, processes: list[Unarmed]) -> None:
-        """Keep which processes ran torch without the probe, as far as the verdict of the run may name them."""
+        """Record the processes that ran torch without the probe, as far as the verdict of the run may name them."""
         reported = worth_telling(processes, over=True)
         if (
             reported
@@ -157,13 +164,13 @@ class Recorder:
             self._waiting.checkpoints["unarmed"] = msgspec.msgpack.encode(reported)
 
     def refused(self, rows: list[Refusal]) -> None:
-        """Keep the counts of values that were refused as impossible."""
+        """Record the counts of values that were refused as impossible."""
         if rows != self._refused:
             self._refused = rows
             self._waiting.checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
     def findings(self, ledger: Ledger) -> None:
-        """Keep the records of findings that have changed, and how far they go."""
+        """Record the findings that have changed, and the step up to which the run was judged."""
         for record, episodes in ledger.take_changed():
             self._waiting.findings[record] = [schema.finding_row(episode) for episode in episodes]
         if ledger.judged != self._judged:
@@ -171,11 +178,11 @@ class Recorder:
             self._waiting.checkpoints["judged"] = msgspec.msgpack.encode(ledger.judged)
 
     def recorded(self, process: RankProcess) -> int:
-        """Return the number of the batch up to which all of a process's are written or given up."""
+        """Return the number of a process's last batch up to which all are written or discarded."""
         return self._queue.recorded(process)
 
     def hurry(self) -> None:
-        """Have all that waits written with the next transaction."""
+        """Let the next call of `write` write everything."""
         self._is_urgent = True
 
     @property
@@ -185,7 +192,7 @@ class Recorder:
 
     @property
     def backlog_is_large(self) -> bool:
-        """Return whether so much waits that it is to be written at once, and there is a disk to take it."""
+        """Return whether so much waits that it must be written at once, unless the disk fails."""
         return self._queue.is_large and self.trouble is None
 
     @property
@@ -200,9 +207,10 @@ class Recorder:
         return bool(self._waiting) or now - self._written_at >= self._queue.gather_s
 
     def write(self) -> list[tuple[RankProcess, int]]:
-        """Write what waits once that is due; return each process whose batches are recorded, and up to which number.
+        """Write everything that waits if it is due, and return the processes whose batches are now recorded.
 
-        Counters of a process are those of what is recorded: if anything is written, everything is.
+        Each process comes with the number of its last recorded batch. Everything is written at once, so that the
+        recorded counters of a process fit its recorded steps.
         """
         if not self._is_due:
             return []
@@ -249,7 +257,7 @@ class Recorder:
         execute(schema.insert("checkpoints", "OR REPLACE"), waiting.checkpoints.items())
 
     def thin(self) -> None:
-        """Merge a little of what is oldest."""
+        """Merge some of the oldest rows."""
         if self._db is None or self._thinning is None:
             return
         try:
@@ -261,12 +269,12 @@ class Recorder:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             self.too_large = False
-            if not isinstance(error, sqlite3.OperationalError):  # no full disk, no lock: it would be the same again
+            if not isinstance(error, sqlite3.OperationalError):  # It is no full disk or lock, so it would fail again.
                 self._thinning = None
                 print(f"the recording keeps growing, because ddpmon cannot merge its oldest steps: {error}", flush=True)
 
     def close(self) -> None:
-        """Write the rest and leave one file that anyone can read."""
+        """Write the rest, and leave a single file that every reader can open."""
         self.hurry()
         self.write()
         if self.trouble:
@@ -284,7 +292,7 @@ class Recorder:
         try:
             self._db.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.Error:
-            pass  # someone reads it at this moment: the log stays beside it, which every reader understands
+            pass  # Another process is reading, so the log stays beside the file, which every reader understands.
         self._db.close()
         self._db = None
 

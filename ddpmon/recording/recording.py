@@ -1,6 +1,7 @@
-"""Reads the rows of telemetry.db as what they were made of. Never writes, live runs included.
+"""Reader of the rows of telemetry.db as the records from which they were made. It never writes, even to a live run.
 
-What ranks left beside it for a hub that never came is taken in, in memory. Of a damaged recording comes what is whole.
+Files that ranks left beside the recording, for a hub that did not read them, are added in memory. Of a damaged
+recording the intact part is read.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from ddpmon.store.registry import Registry
 from ddpmon.store.silences import Silences
 
 DIGESTS = 100
-"""Digests of a rank that are read: the latest."""
+"""Default number of a rank's digests that are read: the latest ones."""
 
 FINDINGS = 20_000
-"""Episodes of findings that are read: the latest."""
+"""Largest number of episodes of findings that are read: the latest ones."""
 
 _T = TypeVar("_T")
 
@@ -45,13 +46,19 @@ class Recording:
     """One telemetry.db, open for reading."""
 
     def __init__(self, run: Run, *, tails: bool = True) -> None:
-        """Open a run's recording; RecordingError says what is wrong with it. tails: with what ranks left beside it."""
+        """Open a run's recording, or raise a RecordingError that says what is wrong with it.
+
+        Args:
+            run: The run.
+            tails: True to add the files that ranks left beside the recording.
+
+        """
         self.run = run
         self.path = recording_path(run.id)
         self.unread = Counter[int]()
-        """Step records that could not be read so far, by process."""
+        """Number of step records of each process that could not be read so far."""
         self._limits: dict[int, int] = {}
-        """The last step that a process can have come to."""
+        """The last step that each process can have reached."""
         self._blocks = StepBlocks(self._report_bad)
         self._tails = UnreadTails(runs.run_dir(run.id)) if tails else None
         try:
@@ -84,10 +91,10 @@ class Recording:
             return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
 
     def _take_tails(self) -> None:
-        """Read with it what ranks left beside it, from a copy in memory."""
+        """Add the files that ranks left beside the recording to a copy of it in memory."""
         if self._tails and self._tails.frames:
             self.database.writable()
-            registry = self.registry()  # reading may show damage: then another copy takes the place of this one
+            registry = self.registry()  # If this detects damage, another copy replaces the present one.
             self._tails.take(self.run, self.database.writable(), self.clock, registry)
             self.database.on_salvage = self._take_tails
 
@@ -98,7 +105,7 @@ class Recording:
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on what of the recording, and beside it, could not be read."""
+        """Return notes on parts of the recording, and files beside it, that could not be read."""
         damaged = [f"{self.path} is damaged; ddpmon shows only its readable part"] if self.damaged else []
         return [*(self._tails.notes if self._tails else ()), *damaged]
 
@@ -112,14 +119,14 @@ class Recording:
         self.close()
 
     def registry(self) -> Registry:
-        """The ranks of the latest attempt, as they were last recorded."""
+        """Return the ranks of the latest attempt, as they were last recorded."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         registry.restore(self.processes())
         registry.refusals = Refusals(self.refused())
         return registry
 
     def processes(self) -> list[RankProcess]:
-        """Every process that said it is a rank, as it was last recorded."""
+        """Return every process that introduced itself as a rank, as it was last recorded."""
         rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST)
         by_identity: dict[tuple[object, ...], RankProcess] = {}
         for process, whole in self._readable(rows, lambda row: checked.process(row, self.run)):
@@ -139,7 +146,7 @@ class Recording:
         process.layouts = {layout.number: layout for layout in self._readable(layouts, checked.layout)}
 
     def _count(self, process: RankProcess) -> None:
-        """Believe the process's own step counters where they are possible; else count the rows."""
+        """Check the recorded step counters of a process, and count its rows instead if they are impossible."""
         table, records = self._blocks.read(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         limit = checked.last_possible(
@@ -159,7 +166,7 @@ class Recording:
             self.database.damaged |= process.records != records_counted
 
     def _merged(self, process: int, last: int) -> int:
-        """Return how many of a process's steps, up to `last`, are merged by the minute or the hour."""
+        """Return how many of a process's steps up to `last` are merged into minutes or hours."""
         query = "SELECT total(steps) FROM rollup WHERE process = ? AND steps > 0 AND last_step <= ?"
         if "rollup" not in self.database.tables:
             return 0
@@ -170,14 +177,14 @@ class Recording:
         return self._blocks.steps(self.database, process, begin, self._last_before(process, end))
 
     def block(self, process: int, begin: int, end: int) -> Block:
-        """Return the same steps, those that are rows of a table and the others."""
+        """Return a process's steps from `begin` to before `end`: a table, and the records that do not fit into it."""
         return self._blocks.read(self.database, process, begin, self._last_before(process, end))
 
     def _last_before(self, process: int, end: int) -> int:
         return min(end - 1, self._limits.get(process, MAX_STEP))
 
     def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
-        """Return a process's next records, at most so many."""
+        """Return a process's step records from `begin` on, at most `most`."""
         return self._blocks.steps(self.database, process, begin, self._limits.get(process, MAX_STEP), most)
 
     def _report_bad(self, process: int, steps: int) -> None:
@@ -185,7 +192,7 @@ class Recording:
         self.database.damaged = True
 
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of steps in which processes have records: from a step to before another, `size` further."""
+        """Yield ranges of `size` steps in which processes have records: the first step, and the one after the last."""
         while True:
             first_steps = (
                 self._blocks.first_from(self.database, each, begin, self._limits[each]) for each in processes
@@ -197,11 +204,11 @@ class Recording:
             yield begin - size, begin
 
     def last_step(self, process: int) -> int:
-        """The last step of a process that is recorded; 0: none is."""
+        """Return the last recorded step of a process, or 0 if there is none."""
         return self._blocks.last(self.database, process, self._limits.get(process, MAX_STEP))
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
-        """A process's samples after one moment and up to another."""
+        """Return a process's samples after one moment and up to another."""
         clauses = "WHERE process = ? AND time_us > ? AND time_us <= ?"
         after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
         return self._readable(
@@ -209,14 +216,14 @@ class Recording:
         )
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
-        """Return what a process's script logged after a step."""
+        """Return the values that a process's script logged after a step."""
         clauses = "WHERE process = ? AND step > ? AND value IS NOT NULL"
         return self._readable(
             self.database.read("scalars", ("step", "name", "value"), clauses, process, after), checked.scalar
         )
 
     def span_us(self, process: int) -> tuple[int, int] | None:
-        """Return when a process was first and last heard of, by its samples and steps; None: never."""
+        """Return the moments of a process's first and last sample or step, or None if it has none."""
         ends = [
             at
             for order in ("ASC", "DESC")
@@ -229,7 +236,7 @@ class Recording:
         return (min(ends), max(ends)) if ends else None
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
-        """The first of a process's steps up to `last` that ends after a moment; last + 1 if none does."""
+        """Return the first of a process's steps up to `last` that ends after a moment, or last + 1 if none does."""
         low, high = 1, last + 1
         while low < high:
             middle = (low + high) // 2
@@ -241,49 +248,49 @@ class Recording:
         return low
 
     def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
-        """A process's latest digests, at most so many."""
+        """Return a process's latest digests, at most `most`."""
         clauses = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
         rows = self.database.read("digests", Digest.__struct_fields__, clauses, process, most)
         return self._readable(reversed(rows), checked.digest)
 
     def checkpoint(self) -> Checkpoint | None:
-        """The latest checkpoint of a hub; None: there is none, or it cannot be read and the rows must do."""
+        """Return the latest checkpoint of a hub, or None if there is none or it cannot be read."""
         return self._kept("history", checked.checkpoint)
 
     def unarmed(self) -> list[Unarmed]:
-        """The processes that ran torch without the probe."""
+        """Return the processes that ran torch without the probe."""
         return self._kept("unarmed", checked.unarmed) or []
 
     def findings(self) -> list[EpisodeRecord]:
-        """Every episode of every finding, in the order of their records; at most FINDINGS."""
+        """Return all episodes of findings in the order of their records, at most the latest FINDINGS."""
         columns = ("record", "episode", "episode_facts")
         rows = self.database.read("findings", columns, "ORDER BY record DESC, episode DESC LIMIT ?", FINDINGS)
         return self._readable(reversed(rows), checked.finding)
 
     def judged(self) -> Judged | None:
-        """Return how far the hub judged; None: no hub recorded that."""
+        """Return the step up to which the hub judged the run, or None if no hub recorded it."""
         return self._kept("judged", checked.judged)
 
     def refused(self) -> list[Refusal]:
-        """The values that the hub refused as impossible."""
+        """Return the counts of values that the hub refused as impossible."""
         return self._kept("refused", checked.refused) or []
 
     def _kept(self, name: str, make: Callable[[Any], _T]) -> _T | None:
-        """Return what a hub last recorded under a name; None: nothing, or it cannot be read."""
+        """Return the value that a hub last recorded under a name, or None if there is none that can be read."""
         rows = self.database.read("checkpoints", ("value",), "WHERE name = ?", name)
         return next(iter(self._readable(rows, make)), None)
 
     def failures(self) -> list[Failure]:
-        """The exceptions that nobody caught."""
+        """Return the uncaught exceptions of ranks."""
         return self._readable(self.database.read("failures", ("failure",), ""), checked.failure)
 
     def silences(self) -> Silences:
-        """In which steps ranks were not heard."""
+        """Return the record of the steps in which ranks were silent."""
         columns = ("attempt", "first_step", "last_step", "ranks")
         return Silences(self._readable(self.database.read("silences", columns, ""), checked.silence))
 
     def events(self, most: int) -> list[Event]:
-        """Return what happened to the run: the latest, at most so many."""
+        """Return the latest events of the run, at most `most`."""
         rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._readable(reversed(rows), checked.event)
 
@@ -294,5 +301,5 @@ class Recording:
 
 
 def recording_path(run_id: str) -> Path:
-    """Return where a run's recording is."""
+    """Return the path of a run's recording."""
     return runs.run_dir(run_id) / "telemetry.db"

@@ -1,4 +1,4 @@
-"""A copy of a recording without secrets, to pass on: every text in it goes through a redactor."""
+"""Copy of a recording without secrets, for other people: every text in it is passed through a redactor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpmon.redaction import Redactor
 from ddpmon.runs import Run
 
 _NUMBERS_ONLY = {("step_blocks", "rows")}
-"""Columns of bytes that hold no text."""
+"""Columns of bytes, as table and column, that hold no text."""
 _CACHED_TEXTS = 1 << 12
 
 
@@ -46,11 +46,11 @@ def write_redacted_copy(run: Run, path: Path, redactor: Redactor) -> None:
                             f" WHERE typeof(\"{column.name}\") = '{stored}'"
                         )
         db.execute("COMMIT")
-        db.execute("VACUUM")  # the pages that held the secrets are still in the file
+        db.execute("VACUUM")  # The pages that held the secrets are still in the file.
 
 
 def _redact_bytes(packed: bytes, redactor: Redactor) -> bytes:
-    """Return msgpack, compressed or not, without secrets; nothing of what cannot be decoded."""
+    """Return msgpack, compressed or not, without secrets, or b"" if it cannot be decoded."""
     try:
         return _redact_packed(packed, redactor)
     except msgspec.DecodeError:

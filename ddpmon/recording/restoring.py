@@ -1,4 +1,4 @@
-"""Rebuilds the hub's store as it was at the end of a recording, through the same analysis."""
+"""Restoring of the hub's store as it was at the end of a recording, with the same analysis as in the hub."""
 
 from __future__ import annotations
 
@@ -26,22 +26,28 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 SAMPLES_S, SAMPLES_MOST = 4096, 200_000
-"""Samples that Devices shows through time: of the last seconds, and no more of all ranks together."""
+"""Samples for the charts of Devices: the length of time in seconds, and the largest number for all ranks together."""
 REPORT_RECORDS = 400_000
-"""The means of a report are of the last steps with at most so many records: about two seconds of reading."""
+"""Largest number of step records over which the means of a report are computed: about two seconds of reading."""
 HEAT_RECORDS = 100_000
-"""In how many records ranks are looked at from the run's first step on: half a second of reading."""
+"""Number of step records from which a heat map of the whole run is made: half a second of reading."""
 CHUNK_STEPS = 2000
 JUDGED_RECORDS = 400_000
-"""The last step records of a run whose hub was killed, which are judged: some seconds of reading."""
+"""Number of the last step records that are judged if the hub was killed: some seconds of reading."""
 JUDGEMENTS = 200
 """Limit of judgements. A longer run gets fewer than a hub would make, but several in each window of steps."""
 
 
 def restored_store(recording: Recording, records: int | None = None) -> Store:
-    """The hub's store at the end. records: of the last steps with so many records, instead of a window of them.
+    """Return the hub's store at the end of a recording.
 
-    RecordingError if what is in it cannot be.
+    Args:
+        recording: The recording.
+        records: Largest number of step records over which means are computed, or None for a window of steps.
+
+    Raises:
+        RecordingError: the recording has impossible values.
+
     """
     database = recording.database
     before = database.salvaged
@@ -54,10 +60,15 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
 
 
 def judged_store(recording: Recording, end_of: Callable[[Store], float], records: int | None = None) -> Store:
-    """The same with the findings that the hub recorded, and the state and the verdict that follow from them.
+    """Return the hub's store at the end of a recording with the recorded findings, and with state and verdict.
 
-    What it did not judge, the end of a run that was killed with its hub, is judged as it would have. end_of: when the
-    run ended, or of when its last record is, in Unix seconds.
+    If the hub was killed, the last steps have no findings. They are judged as the hub would have judged them.
+
+    Args:
+        recording: The recording.
+        end_of: Returns when the run of a store ended, or else the moment of its last record, in Unix seconds.
+        records: See `restored_store`.
+
     """
     store = restored_store(recording, records)
     end = end_of(store)
@@ -67,7 +78,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
         judge_unjudged(recording, recent)
         recent.judge(end, end)
         if not (recorded and recording.run.ended_at and recorded[-1].at >= recording.run.ended_at):
-            store.events = recent.events  # nobody saw the end, and said what was to be said
+            store.events = recent.events  # No hub saw the end and added its events.
         else:
             store.events = deque(recorded, store.events.maxlen)
         store.ledger, store.fault = recent.ledger, recent.fault
@@ -76,7 +87,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
 
 
 def _is_judged(store: Store) -> bool:
-    """Return whether a hub judged the last step and the end of a run that has ended, and nothing was lost since."""
+    """Return whether a hub judged the last step, and if the run has ended its end, and the recording is not damaged."""
     judged, last = store.ledger.judged, 0 if store.world is None else int(store.world.step[-1])
     return not store.damaged and judged.step >= last and (judged.over or store.run.state() not in END_STATES)
 
@@ -121,14 +132,14 @@ def _store(recording: Recording, records: int | None) -> Store:
             process.dead = not process.left
     judged = recording.judged()
     store.ledger = Ledger(registry.attempt, () if judged is None else recording.findings(), judged)
-    store.findings = store.ledger.findings(0.0)  # so that they are no news
+    store.findings = store.ledger.findings(0.0)  # so that they are not announced again
     store.damaged = recording.damaged
     store.notes = recording.notes
     return store
 
 
 def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin: int, end: int) -> None:
-    """Give a store the records of its ranks of the steps from `begin` to before `end`."""
+    """Feed a store the records of its ranks' steps from `begin` to before `end`."""
     together: list[tuple[RankProcess, Table]] = []
     for process in ids.values():
         rows, alone = recording.block(process.id, begin, end)
@@ -146,9 +157,11 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
 
 
 def whole_heat(recording: Recording) -> Heat:
-    """Read ranks through time from the first recorded step on: all steps, or of a long run some from each part of it.
+    """Return the heat map of the whole run, from all steps or, if the run is long, from some steps of each part of it.
 
-    RecordingError if what is in it cannot be.
+    Raises:
+        RecordingError: the recording has impossible values.
+
     """
     registry = recording.registry()
     ids = {process.id: process for process in registry.seats.values()}
@@ -173,7 +186,12 @@ def whole_heat(recording: Recording) -> Heat:
 
 
 def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | None) -> int:
-    """Give a store the histories that a hub left, and what was sampled and logged since; returns up to which step."""
+    """Restore the histories of the last checkpoint, and add later samples and logged values.
+
+    Returns:
+        The step of the checkpoint, or 0 if there is none of this attempt.
+
+    """
     seats = store.registry.seats
     reach_us = min(SAMPLES_S, SAMPLES_MOST // max(1, len(seats))) * 1_000_000
     for rank, process in seats.items():
@@ -195,9 +213,9 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
 
 
 def judge_unjudged(recording: Recording, store: Store) -> None:
-    """Bring the ledger of a restored store up to its window, so that one more judgement makes it whole.
+    """Judge steps that no hub judged, up to the window of a restored store, so that one more judgement completes it.
 
-    A recording whose hub was killed has no findings about its last steps: they are judged as a hub would have.
+    A recording whose hub was killed has no findings about its last steps. They are judged as a hub would have done.
     """
     judged = store.ledger.judged.step
     if store.world is None or int(store.world.step[0]) <= judged + 1:

@@ -1,6 +1,6 @@
-"""Create the tables of telemetry.db, and turn records into rows and back. `tables` describes the columns.
+"""Schema of telemetry.db: creation of its tables, and conversion of records to rows and back.
 
-SQLite keeps no NaN (it becomes NULL), so values that are not numbers are kept as text: "nan".
+`tables` describes the columns. SQLite stores NaN as NULL, so NaN is stored as the text "nan".
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 from ddpmon.store.clock import Clock
 
 VERSION = 4
-"""A recording of another version is refused."""
+"""Version of the schema. Recordings of other versions are refused."""
 
 LEVEL = 1
 """Level of zlib, the fastest."""
 BLOCK_STEPS = 1 << 14
-"""Steps of a block at most: who wants a few of them decompresses all."""
+"""Largest number of steps in a block, because reading a few of them decompresses the whole block."""
 MAX_RECORD_BYTES = 4096
-"""Limit of a step that fits into no row, on average."""
+"""Largest mean size of the encoded steps of a block that do not fit into a row."""
 MOST_RATIO, SMALL_BYTES = 32, 1 << 16
-"""A block that zlib made smaller than this is none of ours, unless it is small: times differ by some µs from step to
-step, so that 7 is usual. What compresses better is kept as it is."""
+"""Largest compression ratio of a block of more than SMALL_BYTES; readers refuse others. A ratio of 7 is usual, as times
+differ by some µs from step to step. Data that compresses better is stored uncompressed."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -42,7 +42,7 @@ _steps = msgspec.msgpack.Decoder(list[Step])
 
 
 def make(db: sqlite3.Connection) -> None:
-    """Make the tables, indexes and views that are not there yet."""
+    """Create the tables, indexes and views that do not exist yet."""
     for table, columns in TABLES.items():
         key = KEYS.get(table)
         declared = [f'"{column.name}" {column.kind}' for column in columns]
@@ -55,25 +55,25 @@ def make(db: sqlite3.Connection) -> None:
 
 
 def meta(run_id: str, clock: Clock) -> dict[str, object]:
-    """Return the rows of the table `meta`: what a recording is of, and one moment on both clocks."""
+    """Return the rows of the table `meta`: the schema's version, the run, and one moment on both clocks."""
     return {"schema": VERSION, "run_id": run_id, "monotonic_us": clock.monotonic_us, "unix": clock.unix}
 
 
 def insert(table: str, otherwise: str = "") -> str:
-    """An INSERT of a whole row. otherwise: "OR IGNORE", "OR REPLACE"."""
+    """Return an INSERT of a whole row. `otherwise` is "OR IGNORE", "OR REPLACE" or ""."""
     names = ", ".join(f'"{column.name}"' for column in TABLES[table])
     marks = ", ".join("?" * len(TABLES[table]))
     return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
 
 
 def select(table: str, columns: Iterable[str], clauses: str) -> str:
-    """Return a SELECT of columns. clauses: WHERE and so on."""
-    names = ", ".join(f"[{name}]" for name in columns)  # SQLite reads "name" as text where there is no such column
+    """Return a SELECT of columns of a table, with further clauses such as WHERE."""
+    names = ", ".join(f"[{name}]" for name in columns)  # SQLite reads "name" as text if there is no such column.
     return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  names and order are ours
 
 
 def number(value: float | None) -> float | str | None:
-    """A float as SQLite can keep it."""
+    """Return a float in the form in which SQLite can store it: NaN becomes "nan"."""
     return "nan" if value is not None and math.isnan(value) else value
 
 
@@ -97,7 +97,14 @@ def finding_row(told: EpisodeRecord) -> Row:
 
 
 def block_rows(process: int, table: Table, records: Sequence[Step]) -> list[Row]:
-    """Return rows of `step_blocks` with consecutive steps of a process. records: those that fit into no table."""
+    """Return rows of `step_blocks` with consecutive steps of a process.
+
+    Args:
+        process: Number of the process.
+        table: The steps that are rows of a table.
+        records: The steps that do not fit into a row.
+
+    """
     numbers = [*table["step"].tolist(), *(step.step for step in records)]
     if len(numbers) <= BLOCK_STEPS:
         return [_block_row(process, table, records)] if numbers else []
@@ -133,7 +140,7 @@ def _deflated(raw: bytes) -> bytes:
 
 
 def block_steps(rows: object, records: object) -> tuple[Table, list[Step]]:
-    """Return the steps in a row of `step_blocks`. ValueError if they cannot be read, or are more than a block holds."""
+    """Return the steps in a row of `step_blocks`, or raise ValueError if they cannot be read or are too many."""
     table = from_column_bytes(_inflated(rows, BLOCK_STEPS * ROW.itemsize))
     steps = _steps.decode(_inflated(records, BLOCK_STEPS * MAX_RECORD_BYTES)) if records is not None else []
     if len(table) + len(steps) > BLOCK_STEPS:
@@ -156,15 +163,15 @@ def _inflated(blob: object, max_bytes: int) -> bytes:
 
 
 def sample_of(row: Sequence[Any]) -> Sample:
-    """A sample from the SAMPLES of a row."""
+    """Return the sample in a row of the columns SAMPLES."""
     sample = Sample(*row)
     if sample.loader_pinned is not None:
-        sample.loader_pinned = bool(sample.loader_pinned)  # SQLite has no truth values
+        sample.loader_pinned = bool(sample.loader_pinned)  # SQLite has no booleans.
     return sample
 
 
 def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) -> None:
-    """Write what is no step of batches, each with the number of its process."""
+    """Write everything but the steps of batches, each with the number of its process."""
     db.executemany(_PUT_SAMPLE, [sample_row(process, each) for process, batch in batches for each in batch.samples])
     db.executemany(
         insert("scalars"),
@@ -181,7 +188,7 @@ def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) ->
 
 
 def sample_row(process: int, sample: Sample, merged: int | None = None) -> Row:
-    """A row of `samples`. merged: so many samples it is made of; None: it is one."""
+    """Return a row of `samples`. `merged` is the number of samples that were merged into it, or None."""
     return (process, *msgspec.structs.astuple(sample), merged)
 
 

@@ -1,4 +1,4 @@
-"""Read steps from the blocks in which they are recorded."""
+"""Reader of steps from the blocks in which they are recorded."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ _FROM = """
 WHERE process = ? AND last_step >= ? AND first_step <= ? AND first_step >= coalesce(
     (SELECT max(first_step) FROM step_blocks WHERE process = ? AND first_step <= ?), 0) ORDER BY first_step
 """
-"""A block that holds a step begins with it or before, and none begins in between."""
+"""Selects the blocks with steps in a range: from the last block that begins at or before the range's first step."""
 _AFTER = "WHERE process = ? AND first_step > ? AND first_step <= ? ORDER BY first_step"
 
 Block = tuple[Table, list[Step]]
-"""Steps that are rows, and those that fit into none."""
+"""Steps that are rows of a table, and those that do not fit into a row."""
 
 
 class StepBlocks:
-    """The blocks of one recording. report_bad(process, count): is told of steps that could not be read."""
+    """Reader of the blocks of one recording."""
 
     def __init__(self, report_bad: Callable[[int, int], None]) -> None:
+        """Begin without bad blocks. `report_bad` takes a process and the number of its steps that cannot be read."""
         self._report_bad = report_bad
         self._bad: set[tuple[int, object]] = set()
-        """Blocks that cannot be read, by process and first step: decompressing one takes as long as a good one."""
+        """Unreadable blocks by process and first step. They are not decompressed again, which takes as long as for an
+        intact block."""
 
     def steps(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> list[Step]:
-        """Return a process's steps from one to another, at most so many."""
+        """Return a process's steps from `begin` to `last`, at most `most`."""
         table, records = self.read(database, process, begin, last, most)
         steps = steps_of(table)
         if records:
@@ -45,7 +47,7 @@ class StepBlocks:
         return steps[:most]
 
     def read(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Block:
-        """Return a process's steps from one to another; where they are more than `most`, the first of them at least."""
+        """Return a process's steps from `begin` to `last`. If they are more than `most`, later ones may be missing."""
         tables: list[Table] = []
         records: list[Step] = []
         count = 0
@@ -58,17 +60,20 @@ class StepBlocks:
         if not tables:
             return NO_ROWS, []
         table = joined(tables)
-        _, places = np.unique(table["step"], return_index=True)  # a batch that was sent again may be in two of them
+        _, places = np.unique(table["step"], return_index=True)  # A batch that was sent again may be in two blocks.
         return table[places[table["step"][places] <= last]], records
 
     def _blocks(
         self, database: Database, process: int, begin: int, last: int, *, counts_bad: bool = False
     ) -> Iterator[Block]:
-        """Yield the blocks that hold steps from one to another. counts_bad: who goes through all of them counts."""
+        """Yield the blocks with steps from `begin` to `last`.
+
+        If `counts_bad` is True, steps of unreadable blocks are counted, which only a reader of all blocks may do.
+        """
         clauses = _FROM
         values: tuple[object, ...] = (process, begin, last, process, begin)
         columns = ("first_step", "count", "rows", "records")
-        limit = 1  # many readers want the next step only
+        limit = 1  # Many readers need the next step only.
         while rows := database.read(TABLE, columns, f"{clauses} LIMIT {limit}", *values):
             blocks = [None if (process, first) in self._bad else _decoded(*blobs) for first, _, *blobs in rows]
             if not _possible([block for block in blocks if block is not None]):
@@ -85,23 +90,23 @@ class StepBlocks:
             clauses, values, limit = _AFTER, (process, rows[-1][0], last), BLOCKS_PER_READ
 
     def first_from(self, database: Database, process: int, begin: int, last: int) -> int | None:
-        """Return the first of a process's steps between two, be it readable or not; None: there is none."""
+        """Return the first of a process's steps from `begin` to `last`, readable or not, or None if there is none."""
         rows = database.read(TABLE, ("first_step",), f"{_FROM} LIMIT 1", process, begin, last, process, begin)
         return max(begin, rows[0][0]) if rows and isinstance(rows[0][0], int) else None
 
     def last(self, database: Database, process: int, limit: int) -> int:
-        """Return the last step of a process; 0: there is none."""
+        """Return the last step of a process up to `limit`, or 0 if there is none."""
         clauses = "WHERE process = ? AND first_step <= ? ORDER BY first_step DESC LIMIT 1"
         rows = database.read(TABLE, ("last_step",), clauses, process, limit)
         return min(limit, rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
     def count(self, database: Database, process: int, limit: int) -> int:
-        """Return how many steps of a process there are up to one."""
+        """Return the number of a process's steps up to `limit`."""
         table, records = self.read(database, process, 1, limit)
         return len({*table["step"].tolist(), *(step.step for step in records)})
 
     def ends_us(self, database: Database, process: int) -> list[int]:
-        """Return when a process's first and last step ended."""
+        """Return the ends of a process's first and last step, or [] if it has no step."""
         ends = [
             at
             for column, order in (("first_end_us", "ASC"), ("last_end_us", "DESC"))
@@ -117,7 +122,7 @@ def _number(step: Step) -> int:
 
 
 def _decoded(rows: object, records: object) -> Block | None:
-    """Return what is in a block; None where it cannot be read."""
+    """Return the steps in a block, or None if it cannot be read."""
     try:
         return schema.block_steps(rows, records)
     except (ValueError, msgspec.MsgspecError):
@@ -125,7 +130,7 @@ def _decoded(rows: object, records: object) -> Block | None:
 
 
 def _possible(blocks: list[Block]) -> bool:
-    """Return whether all steps of some blocks can be: a look at many rows takes as long as one at a few."""
+    """Return whether all steps of some blocks are possible. A check of many rows takes as long as of a few."""
     try:
         check_rows(joined([NO_ROWS, *(table for table, _ in blocks)]))
         for _, records in blocks:

@@ -8,13 +8,13 @@ from ddpmon.messages import DIGESTS, OWN_PHASES, SAMPLED, STAGES, Sample
 
 
 class Column(NamedTuple):
-    """A column, as SQLite declares it and as people read it."""
+    """A column of a table: its declaration for SQLite, and its meaning for readers."""
 
     name: str
     kind: str
-    """INTEGER, REAL, TEXT or BLOB; "": whatever a value is."""
+    """INTEGER, REAL, TEXT or BLOB, or "" if the column accepts any type."""
     meaning: str
-    """One sentence, the unit in it."""
+    """Sentence that says what the column holds, with the unit."""
 
 
 def _numbered(words: tuple[str, ...]) -> str:
@@ -86,7 +86,7 @@ def _scalar_rollup() -> tuple[Column, ...]:
 
 
 def _samples() -> tuple[Column, ...]:
-    """The fields of `Sample`, in their order."""
+    """Return the columns of the fields of `Sample`, in their order."""
     columns = {
         "time_us": Column("time_us", "INTEGER", "Time of the sample, CLOCK_MONOTONIC of the rank's host, µs."),
         "gpu_throttled": Column("gpu_throttled", "TEXT", "Reason why the rank's GPU has reduced clocks; '': none."),
@@ -292,7 +292,7 @@ KEYS = {
     "rollup": ("process", "begin_us", "width_us"),
     "scalar_rollup": ("process", "begin_us", "width_us", "name"),
 }
-"""Columns of the primary key, of tables without a rowid."""
+"""Columns of the primary key of each table that has no rowid."""
 
 INDEXES = {
     "scalars_by_step": "scalars (process, step)",
@@ -310,7 +310,8 @@ FROM rollup JOIN processes ON processes.id = rollup.process
 GROUP BY width_us, attempt, begin_us HAVING sum(critical) > 0
 """.strip()
 }
-"""The worst rank of each minute and hour over the world. SQLite takes `rank` from the row of the maximum."""
+"""Views by name: the worst rank of all ranks in each minute and hour. SQLite takes `rank` from the row of the maximum.
+"""
 
 VIEW_COLUMNS: dict[str, tuple[Column, ...]] = {
     "worst_ranks": (

@@ -1,9 +1,9 @@
-"""Keep a recording small: once it is large, its oldest steps become minutes, and these hours.
+"""Thinning of a large recording: its oldest steps are merged into minutes, and its oldest minutes into hours.
 
-A recording of at most WHOLE_BYTES is left as it is: every step for ever. Above, a little of what is oldest is merged at
-a time, so that the file does not grow any more: SQLite uses the pages again that this frees. Steps reach back as far as
-there is room for them, minutes so many times as far, hours to the beginning. What a script logged becomes minutes with
-the steps, and samples are merged where steps are. Events, with the findings in them, are kept whole.
+A recording of at most WHOLE_BYTES keeps every step for ever. Above that, a few of the oldest rows are merged at a time,
+so that the file grows no more, as SQLite reuses the pages that this frees. Steps reach back as far as there is room,
+minutes MINUTES_REACH times as far, and hours to the beginning. Logged values are merged into minutes with the steps,
+and samples where steps are merged. Events and findings are never merged.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MINUTES_REACH = 40
 """Largest age of minutes, as a multiple of that of whole steps. 64 ranks at 10 steps a second have eight hours of steps
 and two weeks of minutes."""
 BITE_ROWS = 800
-"""Rows that are merged in one go, about: some 20 ms."""
+"""Approximate number of rows that are merged at a time, which takes some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000
-"""Samples of a process of which no step is there are kept whole for so long."""
+"""Length of time, up to the last sample, of which samples are not merged if the process has no step."""
 
 
 _OF_BLOCKS = "(SELECT {} FROM step_blocks WHERE process = processes.id ORDER BY first_step {} LIMIT 1)"
 _FIRST = _OF_BLOCKS.format("first_step", "ASC")
 _OLDEST_US = _OF_BLOCKS.format("first_end_us", "ASC")
 _NEWEST_US = _OF_BLOCKS.format("last_end_us", "DESC")
-"""SQL: of the process of a row of `processes`."""
+"""SQL expressions for the first step, and the ends of the oldest and newest step, of a row of `processes`."""
 
 
 class Thinning:
-    """Merges the oldest rows of one recording, through the connection of its one writer."""
+    """Merges the oldest rows of one recording, through the connection of its only writer."""
 
     def __init__(self, db: sqlite3.Connection, whole_bytes: int, kept_records: int) -> None:
         self._db = db
@@ -44,7 +44,7 @@ class Thinning:
         self._kept_records = kept_records
         (self._page_bytes,) = db.execute("PRAGMA page_size").fetchone()
         self._attempt: int | None = None
-        """The attempt whose steps were merged last."""
+        """Attempt whose steps were merged last, or None before the first merge."""
         self._seats: list[Seat] = []
         """The ranks of that attempt."""
         self._clocks = Clocks()
@@ -55,15 +55,18 @@ class Thinning:
 
     @property
     def due(self) -> bool:
-        """Return whether the recording is too large."""
+        """Return whether the recording is larger than allowed."""
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return bool((pages - free) * self._page_bytes > self._whole_bytes)
 
     def bite(self) -> bool:
-        """Merge a little of what is oldest, in the transaction that is open; False: there is nothing to merge.
+        """Merge some of the oldest rows in the open transaction, and return False if there is nothing to merge.
 
-        Raises sqlite3.Error, and ValueError or msgspec's errors where a row is damaged.
+        Raises:
+            sqlite3.Error: the recording cannot be written.
+            ValueError: a row is damaged. Errors of msgspec mean the same.
+
         """
         oldest_us, newest_us = self._end_us("ASC"), self._end_us("DESC")
         (minutes_us,) = self._db.execute("SELECT min(begin_us) FROM rollup WHERE width_us = ?", (MINUTE_US,)).fetchone()
@@ -82,7 +85,7 @@ class Thinning:
         return self._merge_samples()
 
     def _end_us(self, order: str) -> int | None:
-        """Return when the oldest (ASC) or newest (DESC) whole step ended, of the lowest rank; None: there is none."""
+        """Return the end of the lowest rank's oldest (ASC) or newest (DESC) unmerged step, or None if there is none."""
         query = f"""
         SELECT at FROM (
             SELECT attempt, rank, {_NEWEST_US if order == "DESC" else _OLDEST_US} AS at FROM processes
@@ -92,7 +95,7 @@ class Thinning:
         return None if row is None else int(row[0])
 
     def _merge_minutes(self, begin_us: int) -> bool:
-        """Merge the oldest minutes to hours."""
+        """Merge the oldest minutes into hours."""
         (processes,) = self._db.execute("SELECT count(*) FROM processes").fetchone()
         end_us = begin_us + max(1, BITE_ROWS // 2 // processes) * MINUTE_US
         for table in ("rollup", "scalar_rollup"):
@@ -100,7 +103,7 @@ class Thinning:
         return True
 
     def _merge_steps(self) -> bool:
-        """Merge the oldest steps of the oldest attempt that has any."""
+        """Merge the oldest steps of the oldest attempt that has any, and return False if there are none to merge."""
         oldest = self._db.execute(
             f"""
             SELECT attempt, min(first) FROM (SELECT attempt, {_FIRST} AS first FROM processes)
@@ -129,7 +132,7 @@ class Thinning:
         return int(count)
 
     def _merge_samples(self) -> bool:
-        """Merge samples of before the oldest step, a minute of a process each. False: all are."""
+        """Merge samples from before the oldest step, minute by minute, and return False if all are merged."""
         rows = 0
         for process, fine_us in self._db.execute(
             f"""

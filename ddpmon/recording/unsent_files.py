@@ -1,6 +1,6 @@
-"""Takes in the files that ranks left in the run's folder because no hub took their records before they ended.
+"""Reader of the files that ranks left in the run's folder because no hub received their records before they ended.
 
-A hub takes them for good; who reads a recording takes them into a copy of it in memory.
+A hub records them and deletes the files. A reader of the recording adds them to a copy of it in memory.
 """
 
 from __future__ import annotations
@@ -23,17 +23,24 @@ from ddpmon.store.store import Store
 
 
 class Tails:
-    """The files of a run's ranks. Each goes through `take` as if the rank had sent it, and then away."""
+    """Files of a run's ranks, whose messages are processed as if the ranks had sent them."""
 
     def __init__(self, run_dir: Path, take: Callable[[list[bytes]], None], report: Callable[[str], None]) -> None:
-        """take: a connection's name and one frame. report: which file cannot be read, and why, once a file."""
+        """Begin with no file read.
+
+        Args:
+            run_dir: The run's folder.
+            take: Processes a message, which is a connection's name and one frame.
+            report: Takes a sentence about a file that cannot be read, once for each such file.
+
+        """
         self._folder = run_dir / TAILS
         self._take = take
         self._report = report
         self._read_names: set[str] = set()
 
     def take_new(self) -> list[Path]:
-        """Take what has come; returns the files that may go once that is recorded."""
+        """Process the files that are new, and return those that may be deleted once their messages are recorded."""
         try:
             names = [entry.name for entry in os.scandir(self._folder)]
         except OSError:
@@ -52,12 +59,12 @@ class Tails:
         return paths
 
     def clear(self) -> None:
-        """The run is over: remove the folder unless something is in it."""
+        """Delete the folder when the run is over, unless it still has files."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
     def _read(self, name: str) -> str:
-        """Take one file; returns what is wrong with it, "" if nothing is."""
+        """Process one file, and return what is wrong with it, or "" if it is valid."""
         path = self._folder / name
         named = TAIL_NAME.fullmatch(name)
         if not named:
@@ -84,22 +91,22 @@ class Tails:
 
 
 class UnreadTails:
-    """The files of a run's ranks at this moment. They stay where they are."""
+    """The present files of a run's ranks, for a reader that does not delete them."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self.frames: list[list[bytes]] = []
-        """Each a connection's name and a message."""
+        """Messages in the files, each with a connection's name before it."""
         self.notes: list[str] = []
         """Notes on files that cannot be read."""
         files = Tails(run_dir, self.frames.append, self.notes.append).take_new()
         messages = [decode_lenient(frame)[0] for _, frame in self.frames]
         batch_us = [message.now_us for message in messages if isinstance(message, Batch)]
         self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
-        """The end of a rank whose recording has none: the last record that it left, and when that was written."""
+        """Clock for a run without a recording: the time of the last batch in the files, and when it was written."""
 
     def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
-        """Record it in an open recording, as a hub would that knows of `registry`."""
+        """Write the messages to an open recording, as a hub with the given registry would."""
         recorder = Recorder(self._run_dir, run.id, clock, db)
         collector = Collector(Store(run, registry, clock), recorder, "", _no_answer)
         now = time.monotonic()
@@ -110,7 +117,7 @@ class UnreadTails:
 
 
 def _no_answer(identity: bytes, message: ToRank) -> None:
-    """No rank waits for one any more."""
+    """Send nothing, because the ranks have ended."""
 
 
 def _written_at(files: list[Path]) -> float:
@@ -118,6 +125,6 @@ def _written_at(files: list[Path]) -> float:
     for path in files:
         try:
             times.append(path.stat().st_mtime)
-        except OSError:  # a hub took it at this moment
+        except OSError:  # A hub has just deleted it.
             continue
     return max(times, default=time.time())

@@ -1,4 +1,4 @@
-"""Steps, samples and logged values that wait to be recorded: gathered for a moment, then written as blocks."""
+"""Queue of steps, samples and logged values, which are gathered for some time and then written as blocks."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from ddpmon.store.processes import RankProcess
 
 MAX_GATHER_S = 6.0
 GATHER_S_PER_PROCESS = 1 / 128
-"""Time to gather steps: a block costs as much as a row, however many steps are in it. Up to 64 ranks are written with
-every tick of the hub."""
+"""Time for which steps are gathered, per process, because a block costs as much to write as a row, however many steps
+it has. Up to 64 ranks are written with every tick of the hub."""
 LARGE_ROWS = 1 << 17
-"""So many rows are written at once: some 14 MB."""
+"""Number of waiting rows from which on they are written without further delay: some 14 MB."""
 MAX_HELD_ROWS = 1 << 19
-"""Rows that are kept while the disk refuses them: some 25 MB of steps. Then the oldest go, counted."""
+"""Largest number of rows that are kept while the disk fails: some 25 MB of steps. Older ones are dropped and counted.
+"""
 
 
 class _Piece(NamedTuple):
-    """Steps that came at one time."""
+    """Steps that were queued with one call."""
 
     processes: Sequence[RankProcess]
     counts: Sequence[int]
-    """Count of the rows of each process, one after the other."""
+    """Number of rows of each process, in the order of `processes`."""
     table: Table
     records: Sequence[Step] = ()
-    """Steps of the only process that fit into no row."""
+    """Steps that do not fit into a row. There is then only one process."""
 
 
 class _Packed(NamedTuple):
-    """Rows that came in between two attempts to write, as they are written."""
+    """Rows that were queued between two attempts to write, in the form in which they are written."""
 
     blocks: list[schema.Row]
     batches: list[tuple[int, Batch]]
@@ -45,7 +46,7 @@ class _Packed(NamedTuple):
 
 
 class WriteQueue:
-    """Batches and the rows of their steps. A disk that refuses them is offered the same blocks again."""
+    """Queue of batches and the rows of their steps. If the disk fails, the same blocks are written again later."""
 
     def __init__(self) -> None:
         self._packed: deque[_Packed] = deque()
@@ -53,17 +54,17 @@ class WriteQueue:
         self._batches: list[tuple[int, Batch]] = []
         """Batches without their steps, each with the number of its process."""
         self._rows = 0
-        """Rows in pieces and batches."""
+        """Number of rows in `_pieces` and `_batches`."""
         self._recorded_seq: dict[int, int] = {}
-        """Last recorded batch of each process of which something waits."""
+        """Number of the last recorded batch of each process in the queue."""
         self.processes: dict[int, RankProcess] = {}
-        """Processes of which something waits, by id."""
+        """Processes with records in the queue, by id."""
 
     def __bool__(self) -> bool:
         return bool(self.processes)
 
     def add(self, process: RankProcess, batch: Batch, steps: Sequence[Step]) -> None:
-        """Append a batch, which the process counts already. steps: those of its steps that are new."""
+        """Append a batch that its process already counts, with those of its steps that are new."""
         if process.id not in self.processes:
             self.processes[process.id] = process
             self._recorded_seq[process.id] = batch.first_seq - 1
@@ -78,39 +79,39 @@ class WriteQueue:
         self._rows += len(steps) + others
 
     def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
-        """Append rows of processes whose batches are added, so many of each."""
+        """Append rows of steps, whose batches are appended separately. `counts` is each process's number of rows."""
         self.processes |= {process.id: process for process in processes}
         self._pieces.append(_Piece(processes, counts, table))
         self._rows += len(table)
 
     @property
     def is_large(self) -> bool:
-        """Return whether too much waits to gather more."""
+        """Return whether so much waits that it must be written without further delay."""
         return self._rows >= LARGE_ROWS
 
     @property
     def gather_s(self) -> float:
-        """Return how long to gather before all that waits is written."""
+        """Return for how many seconds records are gathered before they are written."""
         return min(MAX_GATHER_S, len(self.processes) * GATHER_S_PER_PROCESS)
 
     def recorded(self, process: RankProcess) -> int:
-        """Return the number of the batch up to which all of a process's are recorded."""
+        """Return the number of a process's batch up to which all are recorded."""
         return self._recorded_seq.get(process.id, process.seq)
 
     def pack(self) -> None:
-        """Make blocks of the steps that came since the last time."""
+        """Make blocks of the steps that were appended since the last call."""
         if self._rows:
             self._packed.append(_Packed(self._blocks(), self._batches, self._rows))
             self._pieces, self._batches, self._rows = [], [], 0
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Write what is packed, in the transaction that is open."""
+        """Write the packed rows in the open transaction."""
         for packed in self._packed:
             db.executemany(_PUT_BLOCK, packed.blocks)
             schema.put_batches(db, packed.batches)
 
     def _blocks(self) -> list[schema.Row]:
-        """Return rows of `step_blocks`: the steps of each process."""
+        """Return rows of `step_blocks` with the steps of each process."""
         if not self._pieces:
             return []
         records: dict[int, list[Step]] = {}
@@ -131,13 +132,13 @@ class WriteQueue:
         ]
 
     def clear(self) -> None:
-        """Forget all of it: it is recorded."""
+        """Empty the queue after everything in it was recorded."""
         self._packed.clear()
         self._recorded_seq.clear()
         self.processes = {}
 
     def drop(self, max_rows: int) -> int:
-        """Drop the oldest of what is packed until at most so many rows wait; return the number of dropped steps."""
+        """Drop the oldest packed rows until at most `max_rows` wait, and return the number of dropped steps."""
         waiting = sum(packed.rows for packed in self._packed)
         dropped = 0
         while self._packed and waiting > max_rows:

@@ -1,4 +1,4 @@
-"""telemetry.db as the hub writes it: made, and made again with all that is in it where somebody deleted it."""
+"""The file telemetry.db for the hub that writes it, which is created, and written again if it was deleted."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from pathlib import Path
 from ddpmon.recording import schema
 
 SPARE_BYTES = 256 << 10
-"""Room held on the disk, so that how much is missing can be written down though the disk is full to the end."""
+"""Space reserved on the disk, so that the amount of missing data can be recorded even if the disk stays full."""
 LOCKED_S = 0.5
-"""Time that a transaction waits for a reader on a remote file system; the hub does nothing else meanwhile."""
+"""Longest time for which a transaction waits for a reader on a remote file system. The hub is blocked meanwhile."""
 
 
 class WrittenFile:
     """The file of one recording."""
 
     def __init__(self, path: Path, meta: Mapping[str, object]) -> None:
-        """meta: rows of its table `meta`, if it has none."""
+        """Begin without opening the file. `meta` has the rows for its table `meta`, if it has none."""
         self._path = path
         self._meta = meta
         self._spare = path.with_suffix(".spare")
         self._is_ending = False
         self._opened: tuple[int, int] | None = None
-        """Device and inode of what was opened."""
+        """Device and inode of the opened file."""
 
     def reserve(self) -> None:
-        """Hold room on the disk, as far as there is any."""
+        """Reserve SPARE_BYTES on the disk, as far as there is space."""
         with _for_this_user(), contextlib.suppress(OSError):
             if not self._is_ending and not self._spare.exists():
                 self._spare.write_bytes(bytes(SPARE_BYTES))
 
     def open(self, *, far: bool) -> sqlite3.Connection:
-        """Open or make it, for this user alone. far: on a file system that is not this machine's.
+        """Open or create the file, for this user only. `far` is True if it is on a remote file system.
 
-        With a write-ahead log readers and the writer never wait for each other; it needs memory that all of them
-        share, which a network file system has not: there they take turns.
+        With a write-ahead log, readers and the writer never wait for each other. But it needs memory that all of them
+        share, so on a network file system they take turns instead.
         """
         self.reserve()
         with _for_this_user():
@@ -46,7 +46,7 @@ class WrittenFile:
         try:
             db.execute(f"PRAGMA journal_mode={'TRUNCATE' if far else 'WAL'}")
             db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
-            db.execute("PRAGMA cache_size=-16384")  # KiB: of a thousand ranks each writes to a page of its own
+            db.execute("PRAGMA cache_size=-16384")  # In KiB. Each of a thousand ranks writes to its own page.
             db.execute("BEGIN")
             schema.make(db)
             db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
@@ -59,15 +59,19 @@ class WrittenFile:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether another file, or none, is in its place. A folder that was moved away may come back."""
+        """Return whether the file was deleted or replaced. If the folder is gone too, it may only have been moved."""
         if self._opened is None or _identity(self._path) == self._opened:
             return False
         return self._path.parent.is_dir()
 
     def put_back(self, db: sqlite3.Connection) -> None:
-        """Write all that an open connection still has of it to a new file in its place. sqlite3.Error if it cannot be.
+        """Write the content that an open connection still has to a new file in its place.
 
-        The connection is closed then: it is to be opened again.
+        The connection is closed afterwards, and the file must be opened again.
+
+        Raises:
+            sqlite3.Error: the file cannot be written.
+
         """
         draft = self._path.with_suffix(".back")
         try:
@@ -78,11 +82,11 @@ class WrittenFile:
             raise sqlite3.OperationalError(f"{self._path.name} was deleted: {error.strerror}") from None
         finally:
             draft.unlink(missing_ok=True)
-        db.close()  # which removes the log of that name: before the new one has one
+        db.close()  # This deletes the log of that name, so it is done before the new file has one.
         self._opened = None
 
     def free_spare(self) -> None:
-        """Give the room back that was held, for good."""
+        """Release the reserved space for good."""
         self._is_ending = True
         with contextlib.suppress(OSError):
             self._spare.unlink()
@@ -90,7 +94,7 @@ class WrittenFile:
 
 @contextlib.contextmanager
 def _for_this_user() -> Iterator[None]:
-    """Have files that are made meanwhile be this user's alone."""
+    """Create files in the body of this context manager with permissions for this user only."""
     mask = os.umask(0o077)
     try:
         yield
