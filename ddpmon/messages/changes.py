@@ -83,7 +83,7 @@ _HEAD = tuple(name for name in Changed.__struct_fields__ if name not in {"rows",
 
 
 def are_changes(frame: bytes) -> bool:
-    """Return whether an answer is not a whole snapshot, which begins as a map does."""
+    """Return whether an answer is a `Changes`, a msgpack array, and not a whole snapshot, which is a map."""
     return frame[:1] >= b"\x90" and frame[:1] < b"\xa0"
 
 

@@ -97,7 +97,7 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     """Number of rank messages that the node has had to discard so far, because the root did not accept them in time."""
     items: list[Item] = msgspec.field(default_factory=list)
     stopping: bool = False
-    """True if somebody requested on that node that the run stop."""
+    """True if a stop of the run was requested on that node."""
     over: bool = False
     """True if the run has ended on that node, and this bundle or an earlier one holds everything about its end."""
     blocks: list[Packed] = msgspec.field(default_factory=list)

@@ -92,7 +92,7 @@ HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
 """Smallest excess of each mark in the heat map, as a fraction."""
 NOTABLE = HEAT_LEVELS[1]
 """Excess over the peers, as a fraction, from which on a rank or one of its phases is marked. A smaller excess is
-reported only as a finding."""
+reported, if at all, as a finding."""
 HEAT_STEPS = (1, 8, 64, 512)
 """Numbers of steps that a column of the heat map may cover."""
 WHOLE_RUN = 0

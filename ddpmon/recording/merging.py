@@ -46,7 +46,7 @@ class Seat:
 
 def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
     """Return the processes of an attempt that have steps, in the order of their ranks."""
-    query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  ours
+    query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  no outside input
     rows = db.execute(query, (attempt,))
     hellos = [(process, msgspec.msgpack.decode(hello, type=Hello)) for process, hello in rows]
     (ranks,) = db.execute("SELECT count(DISTINCT rank) FROM processes WHERE attempt = ?", (attempt,)).fetchone()
@@ -91,12 +91,12 @@ def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks
 def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[Step]:
     """Remove a process's steps before `end` from the blocks, and return them, or raise ValueError if one is damaged."""
     condition = "process = ? AND first_step < ?"
-    query = f"SELECT rows, records FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  ours
+    query = f"SELECT rows, records FROM step_blocks WHERE {condition} ORDER BY first_step"  # noqa: S608  no outside input
     blocks = [schema.block_steps(*blobs) for blobs in db.execute(query, (process, end))]
     if not blocks:
         return []
     table, records = joined([rows for rows, _ in blocks]), [step for _, steps in blocks for step in steps]
-    db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  ours
+    db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  no outside input
     taken = table["step"] < end
     rest = schema.block_rows(process, table[~taken], [step for step in records if step.step >= end])
     db.executemany(schema.insert("step_blocks", "OR IGNORE"), rest)
@@ -186,7 +186,7 @@ def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[obje
     last_us = max(ends.values())
     rows = []
     for process, step, name, logged in db.execute(
-        f"SELECT process, step, name, value FROM scalars WHERE {condition}",  # noqa: S608  ours
+        f"SELECT process, step, name, value FROM scalars WHERE {condition}",  # noqa: S608  no outside input
         values,
     ):
         value = math.nan if logged is None else float(logged)
@@ -195,7 +195,7 @@ def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[obje
         rows.append((process, MINUTE_US, begin_us, name, step, step, *sums))
     if rows:
         db.executemany(_put("scalar_rollup"), rows)
-        db.execute(f"DELETE FROM scalars WHERE {condition}", values)  # noqa: S608  ours
+        db.execute(f"DELETE FROM scalars WHERE {condition}", values)  # noqa: S608  no outside input
 
 
 def merge_minutes(db: sqlite3.Connection, table: str, until_us: int) -> None:
@@ -204,9 +204,9 @@ def merge_minutes(db: sqlite3.Connection, table: str, until_us: int) -> None:
     columns = ", ".join(changed.get(column.name, f'"{column.name}"') for column in TABLES[table])
     into, conflict = _into(table)
     condition = "width_us = ? AND begin_us < ?"
-    query = f"{into} SELECT {columns} FROM {table} WHERE {condition} ORDER BY process, begin_us {conflict}"  # noqa: S608  ours
+    query = f"{into} SELECT {columns} FROM {table} WHERE {condition} ORDER BY process, begin_us {conflict}"  # noqa: S608  no outside input
     db.execute(query, (MINUTE_US, until_us))
-    db.execute(f"DELETE FROM {table} WHERE {condition}", (MINUTE_US, until_us))  # noqa: S608  ours
+    db.execute(f"DELETE FROM {table} WHERE {condition}", (MINUTE_US, until_us))  # noqa: S608  no outside input
 
 
 def _put(table: str) -> str:
@@ -245,7 +245,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     width_us = MINUTE_US
     key = "process = ? AND time_us >= ?"
     first_unmerged = db.execute(
-        f"SELECT time_us FROM samples WHERE {key} AND time_us < ? AND merged IS NULL ORDER BY time_us LIMIT 1",  # noqa: S608  ours
+        f"SELECT time_us FROM samples WHERE {key} AND time_us < ? AND merged IS NULL ORDER BY time_us LIMIT 1",  # noqa: S608  no outside input
         (process, after_us, until_us),
     ).fetchone()
     begin_us = (until_us if first_unmerged is None else first_unmerged[0]) // width_us * width_us
@@ -254,7 +254,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     minute = (process, begin_us, begin_us + width_us)
     query = schema.select("samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
     samples = [schema.sample_of(row) for row in db.execute(query, minute)]
-    db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  ours
+    db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  no outside input
     db.execute(schema.insert("samples"), schema.sample_row(process, one_of(samples), len(samples)))
     return len(samples), begin_us + width_us
 

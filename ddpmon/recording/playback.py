@@ -76,7 +76,7 @@ class Track:
 
         Args:
             after_us: Moment from which on steps are read.
-            now_us: Moment of which samples are read, from SAMPLED_US before it.
+            now_us: The target moment. Samples are read from SAMPLED_US before it on.
 
         """
         self._next = self.first_step_after(after_us)

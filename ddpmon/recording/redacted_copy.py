@@ -42,7 +42,7 @@ def write_redacted_copy(run: Run, path: Path, redactor: Redactor) -> None:
                 if (table, column.name) not in _NUMBERS_ONLY and not column.kind.startswith(("INTEGER", "REAL")):
                     for stored, redact in (("text", "redact_text"), ("blob", "redact_bytes")):
                         db.execute(
-                            f'UPDATE OR REPLACE {table} SET "{column.name}" = {redact}("{column.name}")'  # noqa: S608  ours
+                            f'UPDATE OR REPLACE {table} SET "{column.name}" = {redact}("{column.name}")'  # noqa: S608  no outside input
                             f" WHERE typeof(\"{column.name}\") = '{stored}'"
                         )
         db.execute("COMMIT")

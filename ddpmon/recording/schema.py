@@ -63,13 +63,13 @@ def insert(table: str, otherwise: str = "") -> str:
     """Return an INSERT of a whole row. `otherwise` is "OR IGNORE", "OR REPLACE" or ""."""
     names = ", ".join(f'"{column.name}"' for column in TABLES[table])
     marks = ", ".join("?" * len(TABLES[table]))
-    return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  names and order are ours
+    return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  no outside input
 
 
 def select(table: str, columns: Iterable[str], clauses: str) -> str:
     """Return a SELECT of columns of a table, with further clauses such as WHERE."""
     names = ", ".join(f"[{name}]" for name in columns)  # SQLite reads "name" as text if there is no such column.
-    return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  names and order are ours
+    return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  no outside input
 
 
 def number(value: float | None) -> float | str | None:
@@ -150,7 +150,7 @@ def block_steps(rows: object, records: object) -> tuple[Table, list[Step]]:
 
 def _inflated(blob: object, max_bytes: int) -> bytes:
     if not isinstance(blob, bytes):
-        raise ValueError("data that is not a block of steps")  # noqa: TRY004  of a file, not of our code
+        raise ValueError("data that is not a block of steps")  # noqa: TRY004  The value comes from a file.
     inflating = zlib.decompressobj()
     max_bytes = min(max_bytes, SMALL_BYTES + MOST_RATIO * len(blob))
     try:

@@ -46,7 +46,7 @@ class Thinning:
         self._attempt: int | None = None
         """Attempt whose steps were merged last, or None before the first merge."""
         self._seats: list[Seat] = []
-        """The ranks of that attempt."""
+        """The ranks of `_attempt`."""
         self._clocks = Clocks()
         self._samples_us = -math.inf
         """Moment on the clock of the lowest rank before which all samples are merged."""
@@ -90,7 +90,7 @@ class Thinning:
         SELECT at FROM (
             SELECT attempt, rank, {_NEWEST_US if order == "DESC" else _OLDEST_US} AS at FROM processes
         ) WHERE at IS NOT NULL ORDER BY attempt {order}, rank LIMIT 1
-        """  # noqa: S608  ours
+        """  # noqa: S608  no outside input
         row = self._db.execute(query).fetchone()
         return None if row is None else int(row[0])
 
@@ -108,7 +108,7 @@ class Thinning:
             f"""
             SELECT attempt, min(first) FROM (SELECT attempt, {_FIRST} AS first FROM processes)
             WHERE first IS NOT NULL GROUP BY attempt ORDER BY attempt LIMIT 1
-            """  # noqa: S608  ours
+            """  # noqa: S608  no outside input
         ).fetchone()
         if oldest is None:
             return False
@@ -127,7 +127,7 @@ class Thinning:
         return True
 
     def _count(self, attempt: int) -> int:
-        query = f"SELECT count(*) FROM processes WHERE attempt = ? AND {merging.TRAINED}"  # noqa: S608  ours
+        query = f"SELECT count(*) FROM processes WHERE attempt = ? AND {merging.TRAINED}"  # noqa: S608  no outside input
         (count,) = self._db.execute(query, (attempt,)).fetchone()
         return int(count)
 
@@ -140,7 +140,7 @@ class Thinning:
                 {_OLDEST_US},
                 (SELECT time_us FROM samples WHERE process = processes.id ORDER BY time_us DESC LIMIT 1) - ?
             ) FROM processes
-            """,  # noqa: S608  ours
+            """,  # noqa: S608  no outside input
             (LAST_SAMPLES_US,),
         ).fetchall():
             while fine_us is not None and rows < BITE_ROWS:

@@ -157,7 +157,7 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
 def last_written(logs: Path, rank: int | None = None) -> Path:
     """Return the path of launcher.log, or of a rank's stderr.log that was written to after it.
 
-    Only ranks of a launcher other than ddpmon's have a stderr.log of their own here.
+    The ranks considered are those that a launcher of the script's own started.
 
     Args:
         logs: The folder of the run's logs.

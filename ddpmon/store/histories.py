@@ -16,7 +16,7 @@ from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Samp
 
 SECOND_US = 1_000_000
 LATE_S = 2
-"""A second enters the charts when samples of a second so much later have arrived."""
+"""A second enters the charts once samples from so many seconds later have arrived."""
 LOGGED_MOST = 24
 """Largest number of names of logged values; values under further names are ignored."""
 PENDING = 4096

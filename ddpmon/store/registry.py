@@ -14,10 +14,10 @@ from ddpmon.store.peers import STRANGER, Peer, Refusals, process_key
 from ddpmon.store.processes import RankProcess
 
 STANDS_S = 10.0
-"""A rank that was heard within this time is in the current attempt as long as its process lives."""
+"""The current attempt is still at work if one of its ranks lives and sent a message within this time."""
 UNHEARD_S = 2.5
-"""Time without a message after which a rank is silent, and steps are complete without it. Heartbeats come every second,
-so three are then missing."""
+"""Time without a message, while other ranks send some, after which steps are aligned without a rank. Heartbeats come
+every second."""
 PAST_WORLDS = 1000
 UNSEATED_MOST = 1024
 """Largest number of processes that introduced themselves as a rank but have no rank."""
