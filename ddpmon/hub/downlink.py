@@ -50,7 +50,7 @@ BACKLOG = 1024
 """Largest number of connections that wait to be accepted."""
 BEAT_S = 1.0
 MS_A_NODE = 4.0
-"""Interval between two bundles of a node, per node, so that 250 a second arrive however many nodes there are."""
+"""Milliseconds between two bundles of a node for each node of the run, so that at most 250 bundles a second arrive."""
 GONE_S = 4.0
 """Silence after which a node is reported. Its hub sends a message every second, and is back sooner after a restart."""
 AGAIN_S = 1.0

@@ -1,7 +1,7 @@
 """Delta encoding of snapshots: the fields that changed since the snapshot that a viewer has, compressed.
 
-Changed ranks are sent as columns, one per field. A rank that is in no column is unchanged: where there are many ranks,
-each answer updates only some of them, see `hub.changes`.
+Changed ranks are sent as columns, one per field. A rank that is in no column stays as the viewer has it: if there are
+many ranks, each answer updates only some of them, see `hub.changes`.
 """
 
 from __future__ import annotations

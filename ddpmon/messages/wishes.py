@@ -102,7 +102,7 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
 
 
 def together(*wishes: Wish) -> Wish:
-    """Merge wishes into one that requests every part of any of them. The last wish with a part decides how it looks."""
+    """Merge wishes into one that requests every part of any of them. If several request a part, the last one counts."""
     wanted = {
         name: value
         for wish in wishes
