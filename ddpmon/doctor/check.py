@@ -35,7 +35,7 @@ def ok(about: str, text: str) -> Check:
 
 
 def note(about: str, text: str, way_out: str = "") -> Check:
-    """Return the result of a check that found a limitation: runs can be watched, with less."""
+    """Return the result of a check that found a limitation: ddpmon can watch runs, but shows less."""
     return Check(about, Level.NOTE, text, way_out)
 
 

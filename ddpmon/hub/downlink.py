@@ -106,7 +106,8 @@ class Downlink:
         epoch: Identifies this process of the hub.
         take_request: Takes a viewer's name and its request. The answer is sent with `show`.
         stop: Ends the whole run.
-        came: Takes the output of a rank and its node. Returns False if the rank is not there or nobody asked.
+        came: Takes a rank's output, and the node it came from. Returns False if the run has no such rank, or no
+            viewer asked for its output.
         job_key: Key that admits other hubs, or None if each is admitted by a key of its own.
 
     """

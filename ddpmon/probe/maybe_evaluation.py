@@ -34,8 +34,8 @@ class MaybeEvaluation:
         Args:
             trained_on: Iterator of the batch that is trained on now; None if it was fetched before, or by no
                 DataLoader.
-            repeated: True if a trained model was in evaluation mode in the step before, too. What every step does is
-                part of it.
+            repeated: True if a trained model was in evaluation mode in the step before, too. What happens in every
+                step is a part of training, and no evaluation.
 
         """
         if self.exhausted or (self.explained and not repeated):

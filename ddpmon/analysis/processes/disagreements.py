@@ -97,7 +97,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
         groups.setdefault(side.waits_at, side).ranks.append(rank)
     if len(groups) < 2:
         return None
-    # The largest side comes first; of equally large ones those that train, because the others may have got further.
+    # The largest side comes first. Of equally large sides, one that still trains comes first: another may have gone on.
     sides = sorted(groups.values(), key=lambda one: (-len(one.ranks), one.waits_in not in _CALLS, -one.ranks[0]))
     pairs = ((other, rest) for place, rest in enumerate(sides) for other in reversed(sides[place + 1 :]))
     return next((_of(other, rest) for other, rest in pairs if _exclude_each_other(other, rest)), None)

@@ -162,7 +162,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
     way = 1 if up else -1
     if signal.evidence == "change" and len(times) >= FEWEST_ROWS:
         values = times.sum(axis=1) if signal.series == "own" else times[:, place]
-        # After the last stretch that has ended there is one rise.
+        # Stretches that have ended are skipped: the steps after the last of them have only this rise.
         over = [one.until for one in before if one.until is not None and _is_of(one, column, rows)]
         skipped = max((rows.index(until) + 1 - begin for until in over if until < signal.step), default=0)
         skipped = min(max(skipped, 0), at)

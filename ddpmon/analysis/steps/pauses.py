@@ -154,9 +154,7 @@ class PauseFilter:
 
 
 def _goes_on(before: Pause, pause: Pause) -> bool:
-    """Return whether the ranks were already out of data in the step before: it is one pause until they have data
-    again.
-    """
+    """Return whether the ranks were out of data in the step before, too. The pause lasts until they have data again."""
     out_of_data = before.kind == pause.kind == PAUSES[OUT_OF_DATA]
     return out_of_data and before.step == pause.step - 1 and {*pause.ranks} <= {*before.ranks}
 
