@@ -147,7 +147,7 @@ CONFIG_MORE = """The screens are {0}. The columns are {1}. The rank is always th
 
 ## Keys
 
-`[keys]` replaces keys: on the left a key from [Keys](keys.md), on the right the new key. A table such as `[keys.ranks]`
+`[keys]` changes keyboard shortcuts: on the left of `=` the key that [Keys](keys.md) lists, on the right your key. A table such as `[keys.ranks]`
 counts on one screen only. A key is one character, or a name such as `ctrl+x`, `f5`, `enter` or `escape`. ddpmon refuses
 a key that does something else on the same screen, unless that one moves too. `ctrl+c` cannot be replaced.
 

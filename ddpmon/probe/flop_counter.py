@@ -16,7 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
-    """Counts the FLOPs of forward and backward in the thread that starts this counter, without evaluations or optimizers."""
+    """Counts FLOPs of forward and backward in the thread that starts the counter, without evaluations or optimizers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -93,7 +93,7 @@ class Replica:
         forget(model)
 
     def not_reduced(self, model: DistributedDataParallel) -> Iterator[tuple[str, Any]]:
-        """Yield (name, parameter) for each parameter whose gradient DDP fails to reduce. Parameters to ignore are left out."""
+        """Yield (name, parameter) for each parameter whose gradient DDP does not reduce, except those to ignore."""
         for name, parameter in model.module.named_parameters():
             if id(parameter) not in self.reduced_ids and name not in model.parameters_to_ignore:
                 yield name, parameter

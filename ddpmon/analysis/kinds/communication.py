@@ -235,9 +235,10 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
 def unused_search(moment: Moment) -> Iterator[Finding]:
     """find_unused_parameters=True is useless here: DDP searches in each step and has never found an unused parameter.
 
-    On the training thread, ddpmon measures the search through the graph. On another thread, it measures how long DDP
-    takes to mark one parameter as used. The cost does not include the small all-reduce of the search. ddpmon checks
-    which parameters were unused after 1, 10 and 100 backward calls, and then after every 500.
+    On the training thread, ddpmon measures how long DDP searches the autograd graph for unused parameters. On another
+    thread, it measures how long DDP takes to mark one parameter as used. The cost does not include the small all-reduce
+    of the search. ddpmon checks which parameters were unused after 1, 10 and 100 backward calls, and then after every
+    500.
     """
     setups = [moment.evidence.setups[rank] for rank in moment.world.ranks if rank in moment.evidence.setups]
     models = [model for setup in setups for model in setup.models if model.search_us]

@@ -81,8 +81,8 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "the GPU of {who} had a critical error:| {errors}",
-    "The kernel log of the host (dmesg) has details. Errors in GPU memory, the bus or NVLink return, so train without"
-    " that GPU until it has been reset or replaced.",
+    "The kernel log of the host (dmesg) has details. Errors in GPU memory, the bus or NVLink tend to come back, so"
+    " train without that GPU until it has been reset or replaced.",
     subject="rank",
     gone="{who} had no further GPU error",
     device=DeviceMark("GPU error", ["gpu"], 5),

@@ -43,7 +43,7 @@ BUSY_BYTES_PER_S = Threshold(
     65_536,
     of="bytes per second that a rank and its child processes read and write, on average over the last seconds",
     why="A judgement call: a download or the preparation of a data set moves more. If a rank only prints a "
-    "line now and then, it moves less.",
+    "line now and then, it writes less.",
 )
 
 

@@ -73,7 +73,7 @@ def describe_rotating(
     who = columns[own.argmax(axis=1)]
     over = part.phases_ms[np.arange(len(part)), who] - medians(part.phases_ms[:, columns])
     phases = dict(zip(OWN_PHASES, over.mean(axis=0).tolist(), strict=True))
-    # If the slowest rank were not slow, the step would take as long as for the second-slowest rank, whatever its reason.
+    # If the slowest rank were not slow, the step would take as long as for the second-slowest rank.
     next_ms = np.maximum(second[begin:], part.own_ms[:, slow].max(axis=1, initial=0.0))
     lost = np.maximum(slowest[begin:] - next_ms, 0.0)
     explained = uneven.lost_ms(part) if uneven else np.zeros(len(part))

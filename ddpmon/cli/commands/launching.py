@@ -29,7 +29,7 @@ EXIT_CODES = """
 OUTPUT = """
     ddpmon saves up to 256 MB of the ranks' output in the run's folder; DDPMON_LOGS=2G raises the limit. Above this
     limit, ddpmon saves the beginning and the end of the output. If the disk is full, training continues, and the log
-    says how many bytes are missing.
+    says how many bytes of output are missing.
 
     The ranks read the standard input of this command, as with torchrun. With the dashboard open, the keyboard controls
     the dashboard, and the ranks have no input.
