@@ -1,4 +1,4 @@
-"""A kind of finding: its detection, its words, and its properties. Kinds are the same for every run."""
+"""The definition of a kind of finding: its detection, texts and properties. Every run uses the same kinds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ LASTING = Threshold(
 )
 NEARLY_ALL = Threshold(
     0.9,
-    of="share of a timeout or of a rank's batches that is used up, or of the latest updates that GradScaler skipped",
+    of="used-up share of a timeout or of a rank's batches; or share of skipped updates among the latest ones with a "
+    "GradScaler",
     why="A judgement call: above this share, little time is left to act, or the model hardly learns.",
 )
 

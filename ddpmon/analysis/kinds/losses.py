@@ -25,8 +25,8 @@ JUMP = Threshold(
     12.0,
     of="size of a jump, in standard deviations of the loss; for one rank, the distance of its mean loss from "
     "the others, in standard errors",
-    why="A judgement call: the value is far beyond chance, because losses have heavy tails, and a few blocks of steps"
-    " give only a rough standard error.",
+    why="A judgement call: the value is far higher than normally distributed noise requires. Losses have heavy "
+    "tails, and a few blocks of steps give only a rough standard error.",
     stay=8.4,
 )
 ROUNDING = 1e-6

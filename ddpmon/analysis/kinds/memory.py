@@ -16,7 +16,7 @@ from ddpmon.messages import DeviceMark, Finding
 HARMFUL_PER_HOUR = Threshold(
     1.0,
     of="growth of memory per hour, as a multiple of the memory now in use",
-    why="A judgement call: if memory doubles within an hour, it ends a run that lasts overnight.",
+    why="A judgement call: memory that doubles within an hour ends a run before the night is over.",
 )
 FULL_WITHIN_S = Threshold(
     43_200.0,
@@ -43,7 +43,7 @@ FULL = Threshold(
 )
 RETRIES = Threshold(
     3,
-    of="number of the last 30 seconds in which the allocator released its cache to find memory",
+    of="number of seconds, among the last 30, in which torch's allocator released its cache to find GPU memory",
     why="A judgement call: one long batch may cause one release. A release every ten seconds is a pattern.",
     stay=2,
 )

@@ -81,8 +81,8 @@ def gradient_transfer(world: World) -> Floats:
 
 STOPPED = Threshold(
     2.0,
-    of="number of steps without an event after which a recurring problem has ended, as a multiple of the longest "
-    "interval between two events; at least the steps of one window",
+    of="number of steps without an event, as a multiple of the longest interval between two events, after which "
+    "ddpmon considers a recurring problem ended; at least the steps of one window",
     why="A judgement call: if the event still occurred at its usual interval, it would have occurred again by then.",
 )
 

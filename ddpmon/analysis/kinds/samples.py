@@ -23,8 +23,8 @@ CHANCE = Threshold(
     1e-9,
     of="probability that two ranks with different samples have equal losses in all compared steps",
     why="A judgement call: with one check a second, this is one false alarm in thirty years. We assume that "
-    "two ranks have equal losses by chance as often as one rank has the same loss twice. So if losses are "
-    "constant, 0, or have few values in half precision, ddpmon reports nothing.",
+    "two ranks have equal losses by chance as often as one rank has the same loss twice. So ddpmon reports "
+    "nothing if losses are constant or 0, or if half precision leaves them only a few different values.",
     below=True,
 )
 FEWEST_MOMENTS = 4

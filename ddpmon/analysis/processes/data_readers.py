@@ -1,4 +1,4 @@
-"""The reason for slow data: what a rank's DataLoader workers did while it waited, or the rank that loads its data."""
+"""The reason for slow data: what the processes that load it did (DataLoader workers, or the rank itself)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FEWEST_LOOKS = 8
 ONE_WORKER = Threshold(
     0.8,
     of="share of the waits for data that are for the same DataLoader worker, while the other workers are mostly idle",
-    why="A judgement call: with four equal workers, each has a quarter of the waits, or none is idle.",
+    why="A judgement call: four equally fast workers either cause a quarter of the waits each, or are all busy.",
 )
 STARVED = Threshold(
     0.25,
-    of="share of the time in which processes that load data could run and get no core",
-    why="A judgement call: with one core more for four of them, none would wait.",
+    of="share of the time in which processes that load data are ready to run but get no core",
+    why="A judgement call: with one more core for every four such processes, none would wait.",
 )
 NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "9p", "afs", "beegfs", "gpfs", "glusterfs", "wekafs")
 """Beginnings of the type names of network file systems."""

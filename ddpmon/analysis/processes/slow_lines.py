@@ -21,8 +21,9 @@ EXPLAINS_EXCESS = Threshold(
 )
 SURE = Threshold(
     0.3,
-    of="value that the lower end of that share's 95% interval must also reach before ddpmon names a line",
-    why="A judgement call: this is half of the share itself. With fewer samples, a peer could show the same by chance.",
+    of="lower end of the 95% interval of the share in `EXPLAINS_EXCESS`, also required before ddpmon names a line",
+    why="A judgement call: this is half of `EXPLAINS_EXCESS`. With "
+    "fewer samples, a peer could show the same by chance.",
 )
 FEWEST_SAMPLES = 8
 """Minimum number of samples that must show a place: fewer may all be of one unusual step."""

@@ -22,7 +22,7 @@ from ddpmon.messages import OWN_PHASES
 AS_MUCH = Threshold(
     0.5,
     of="time that another rank lost in one slow stretch, as a share of the slowdown's cost, above which "
-    "ddpmon treats both as noise",
+    "ddpmon treats the stretch and the slowdown as noise",
     why="A judgement call: if bursts are random, the longest is rarely twice as long as the second longest.",
 )
 COUNTED = 0.3

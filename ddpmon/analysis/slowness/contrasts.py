@@ -1,4 +1,4 @@
-"""Detection of contrasts (estimated steps of a series) that are too large to be chance, given their measured spread."""
+"""Detection of contrasts (estimated changes of a series' level) that are too large, given their spread, for chance."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ddpmon.analysis.threshold import Threshold
 
 CHANGE_Z = Threshold(
     6.2,
-    of="z-score of a contrast over 4 steps, with 8 ranks, six series and steps of 46 ms",
+    of="z-score of a contrast over 4 steps, in a run with 8 ranks, six series for each rank, and steps of 46 ms",
     why="The threshold keeps false signals rare over a day of steps of 46 ms. Such a day has 376,000 blocks of "
-    "steps. In each block, the engine tests 62 contrasts of 48 series, many of which are correlated.",
+    "steps. In a block, the engine tests up to 62 contrasts of each of the 48 series. Many contrasts are correlated.",
 )
 ALL_RANKS_Z = Threshold(
     6.7,
-    of="the same z-score, for series of all ranks together",
-    why="If all ranks are taken together, no comparison of ranks shows how heavy the tails of the noise are. "
+    of="z-score of a contrast in a series of all ranks together; otherwise as for `CHANGE_Z`",
+    why="For a series of all ranks, there are no other ranks that show how heavy the tails of the noise are. "
     "In 1.8 hours of skewed bursts, an earlier version gave three false signals with a threshold of 6.1, "
     "and one with 6.6. In 7 hours of other noise, it gave none. That version used blocks of ten steps.",
 )

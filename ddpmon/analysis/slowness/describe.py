@@ -1,4 +1,4 @@
-"""Conversion of signals into descriptions of slowdowns, which are recognised again in later judgements."""
+"""Conversion of signals into descriptions of slowdowns, and recognition of known slowdowns in later judgements."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ddpmon.analysis.threshold import Threshold
 
 WORTH_IN_LARGE = Threshold(
     1.005,
-    of="time since a slowdown began, divided by the time without it, in runs of 64 ranks or more (see `WORTH` "
-    "in slowdown.py)",
+    of="time since a slowdown began, divided by the time that the same steps would take without it, in runs of 64 "
+    "ranks or more (see `WORTH` in slowdown.py)",
     why="With hundreds of GPUs, half a percent of the run's time is worth more than one GPU.",
 )
 KEPT_ENDED = 32

@@ -1,4 +1,4 @@
-"""Detection of ranks that are slow in some steps only, by betting on the rank that has the next long step."""
+"""Detection of ranks that are slow in some steps only, by a test that bets on which rank has the next long step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ step of eight is worth reporting from this size on; rarer and shorter ones are n
 FAIR_SHARE = Threshold(
     1.5,
     of="number of long steps of a rank, as a multiple of the mean over all ranks, at which ddpmon suspects the rank",
-    why="A judgement call: one rank may have half more long steps than another by chance, or because it runs "
+    why="A judgement call: one rank may have 1.5 times as many long steps as another by chance, or because it runs "
     "near the disk or the network card.",
 )
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]

@@ -27,9 +27,10 @@ RAMP = Threshold(
 )
 LASTING = Threshold(
     0.5,
-    of="variance that a sudden rise at one step explains, as a share of what a sudden rise at the best step explains",
+    of="variance that a sudden rise at a possible first step explains, as a share of the variance that a sudden "
+    "rise at the best-fitting step explains",
     why="Filters for slowly changing noise mistake a short spike for a lasting rise. After a spike, the level "
-    "falls again, so a lasting rise at that step explains less of the variance.",
+    "falls again, so a lasting rise at the spike explains less of the variance.",
 )
 OUTLYING = 4.0
 """Robust standard deviations from the running median of five to which single values are clipped."""

@@ -32,7 +32,7 @@ UNEVEN = Threshold(
 )
 KEPT = Threshold(
     0.8,
-    of="share of the starts that a regular rhythm predicts, at which a slow stretch really starts",
+    of="of the start times that a regular rhythm predicts, the share at which a slow stretch really starts",
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5

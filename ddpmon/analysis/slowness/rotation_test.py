@@ -21,8 +21,8 @@ from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
     8.0,
-    of="distance between the slowest and the second rank, divided by twice the usual distance between the "
-    "second and the third",
+    of="distance between the slowest and the second-slowest rank, divided by twice the usual distance between "
+    "the second-slowest and the third-slowest",
     why="By chance, 0.4% of turns reach this value with exponential tails, and 15% with Pareto tails of exponent 1.5."
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
@@ -31,7 +31,7 @@ CHANCE = 1 / 4
 30 steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
-    of="difference between the times of two ranks, as a multiple of their usual difference",
+    of="in a run of two ranks, the difference between their times, as a multiple of their usual difference",
     why="If small differences are the most frequent, at most 62.5% of turns reach this value by chance, in any "
     "kind of noise.",
 )

@@ -1,4 +1,4 @@
-"""Series that show slowdowns: ranks' times compared with the other ranks', and all ranks' times with their past."""
+"""Series that show slowdowns: each rank's times relative to the other ranks, and all ranks' times to their past."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BLOCK = 5
 CLIP = Threshold(
     4.0,
     of="distance from the baseline, in robust standard deviations, at which ddpmon clips an excess",
-    why="In 8 hours of all kinds of noise, clipping at 6 gave one false signal (in Pareto noise), and clipping "
-    "at 4 gave none. Clipping at 4 affects 0.006% of normally distributed values.",
+    why="In 8 hours with noise of all tested kinds, clipping at 6 gave one false signal (in Pareto noise), and "
+    "clipping at 4 gave none. Clipping at 4 affects 0.006% of normally distributed values.",
 )
 RANKS_WITH_PHASES = 2048
 """Number of ranks up to which phases are also judged: beyond, own time shows what matters, and phases cost too much."""
