@@ -48,7 +48,7 @@ def broken(disk: SmallDisk, training: Training, row: Row) -> Iterator[None]:
             else:
                 shown.process.send_signal(signal.SIGKILL if row.happens == "SIGKILL" else signal.SIGSTOP)
                 repairs.callback(shown.process.send_signal, signal.SIGCONT)
-        elif row.what == "the `ddpmon run` that started it":
+        elif row.what == "the `ddpmon run` that started the run":
             training.starter.kill()
         elif row.what == "the disk":
             disk.fill()
