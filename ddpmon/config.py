@@ -41,7 +41,7 @@ SETTINGS = (
     Setting("theme", "dark, light, ansi, or a name from [themes]", "Colours of the dashboard.",
             variable="DDPMON_THEME"),
     Setting("first_screen", "the name of a screen", "Screen that the dashboard opens with.", "world"),
-    Setting("notify", f"{', '.join(NOTIFY)}, URLs, with spaces between",
+    Setting("notify", f"{', '.join(NOTIFY)}, or URLs separated by spaces",
             "How the dashboard, or a service, tells you that a run needs attention or has ended.", "off",
             variable="DDPMON_NOTIFY"),
     Setting("on_alert", "a command line", "Program that ddpmon starts when a run needs attention, stalls or fails.",
@@ -53,7 +53,7 @@ SETTINGS = (
             variable="DDPMON_RUNTIME_DIR"),
     Setting("ranks.columns", "a list of columns", "Columns of the screen Ranks, in this order.", kind=list),
     Setting("gpu.peak_tflops", "a number above 0", "Peak of a rank's GPU or CPU in TFLOP/s, for the MFU.", kind=float),
-    Setting("price.gpu_hour", "a number above 0", "Price of an hour of one GPU; of a rank, in runs without GPUs.",
+    Setting("price.gpu_hour", "a number above 0", "Price of one GPU hour, or of one rank hour in runs without GPUs.",
             kind=float),
     Setting("price.currency", "1 to 4 characters", "Currency of the price.", "$"),
 )  # fmt: skip

@@ -45,7 +45,7 @@ VARIABLES = {
     "DDPMON_KEEP": "Limit for all runs, by size (`20GB`) or age (`90d`); `ddpmon run` deletes the oldest runs when it"
     " starts.",
     "DDPMON_LOGS": "Limit for the saved output of a run, such as `2G`; the default is 256 MB.",
-    "DDPMON_NOTIFY": "`bell`, `desktop`, `both` or URLs, with spaces between: how the dashboard or a service tells you"
+    "DDPMON_NOTIFY": "`bell`, `desktop`, `both`, or URLs separated by spaces: how the dashboard or a service tells you"
     " that a run needs attention or has ended. ddpmon does not pass URLs to the ranks.",
     "DDPMON_ON_ALERT": "A program that ddpmon starts when a run needs attention, stalls or fails; same as"
     " `--on-alert`.",
@@ -60,12 +60,13 @@ VARIABLES = {
 }
 """Variables that people set."""
 INNER = {
-    "DDPMON_SOCKET": "Address of the run's hub; with this variable, the probe starts in a rank.",
+    "DDPMON_SOCKET": "Address of the run's hub; if it is set, the probe starts in a rank's process.",
     "DDPMON_RUN_ID": "The run that a rank belongs to.",
     "DDPMON_RUN_DIR": "The folder of the run that a rank belongs to.",
     "DDPMON_BUCKETS": "1: the probe records each bucket's all-reduce.",
     "DDPMON_ALONE": "1: all ranks are on this machine, so ddpmon looks for no other machines.",
-    "DDPMON_HUB_GIVEN": "1: the hubs of several machines use the address in `--hub`, and not one from the ranks.",
+    "DDPMON_HUB_GIVEN": "1: the hubs of several machines use the address in `--hub`, not an address that the ranks "
+    "report.",
     "DDPMON_AGENT_PID": "Process id of the torchrun that started a rank.",
 }
 """What ddpmon sets for its own processes. `ddpmon exec` and launchers must pass these on."""
@@ -75,7 +76,7 @@ FALSE_ALARMS = {
     " jump. It does report a cache that fills for an hour.",
     "gpu_error": "Low: the driver reports the error. We have never tested this finding with a faulty GPU.",
     "gpu_shared": "Low: the finding is a hint, unless a GPU is nearly full. Two ranks on one GPU may be intended."
-    " ddpmon reports nothing in containers whose process ids differ from the driver's.",
+    " ddpmon reports nothing in containers where processes have other ids than those that the driver reports.",
     "replicas_differ": "Low: DDP keeps replicas bit-identical. Differences are intended if the script averages weights"
     " from time to time in a way that ddpmon does not know.",
     "gradients_not_synchronised": "Low: the finding is critical only if ddpmon saw replicas differ.",
@@ -86,22 +87,23 @@ FALSE_ALARMS = {
     " are equal, there is a finding only if losses are equal too and the ranks called no collective.",
     "same_data": "Low: by chance, losses are equal to the last bit in one of 10^9 runs. ddpmon reports nothing without"
     " DDP, or if inputs differ between ranks. It reports nothing if inputs never change, as in benchmarks. If losses"
-    " differ, as with dropout, 64 numbers of each input must be equal at each comparison.",
+    " differ, as with dropout, ddpmon compares 64 numbers of each input, and reports nothing unless these are always "
+    "equal.",
     "trains_in_eval": "Medium: fine-tuning with frozen statistics may be intended after a phase in training mode."
     " ddpmon checks only DDP models with torch's own dropout or BatchNorm.",
     "updates_skipped": "Low: at the start, a GradScaler skips at most 16 updates until it has found its scale. ddpmon"
     " cannot see skips of optimizers that handle the scale themselves (`fused=True`).",
     "learning_rate_zero": "Low: a learning rate of 0 since the first step may be a warm-up, so the finding is then only"
     " a hint.",
-    "configuration_differs": "Medium: the finding is a hint, except for different scripts or versions of torch and"
-    " Python. ddpmon does not compare values that name a rank, a device, a host, a seed or a path.",
+    "configuration_differs": "Medium: the finding is a hint unless ranks have different scripts, or different"
+    " versions of torch or Python. ddpmon does not compare values that name a rank, a device, a host, a seed or a path.",
     "buffers_differ": "Medium: the finding is a hint. ddpmon compares buffers only with `broadcast_buffers=False`.",
 }
 """Probability that a finding about the training is wrong, or reports something intended."""
 
 RUN = """RUN is a run's name or the beginning of its id. Without RUN, a command takes the latest run. Some commands also
 take `HOST:RUN`, a run on another machine."""
-METRICS = """This page lists what ddpmon measures of each rank. The last columns give the heading of its column on
+METRICS = """This page lists what ddpmon measures of each rank. The last columns give each quantity's column heading on
 screen, its name in the filter (`/`), and its name as a metric of `ddpmon metrics` and `ddpmon export --format
 openmetrics`. Quantities of a step are means over the last steps. ddpmon reads all other quantities once a second."""
 FINDINGS = """This page lists all kinds of findings: their meaning, what to do, and their thresholds. Findings on this
@@ -147,14 +149,16 @@ CONFIG_MORE = """The screens are {0}. The columns are {1}. The rank is always th
 
 ## Keys
 
-`[keys]` changes keyboard shortcuts: on the left of `=` the key that [Keys](keys.md) lists, on the right your key. A table such as `[keys.ranks]`
-counts on one screen only. A key is one character, or a name such as `ctrl+x`, `f5`, `enter` or `escape`. ddpmon refuses
-a key that does something else on the same screen, unless that one moves too. `ctrl+c` cannot be replaced.
+`[keys]` changes keyboard shortcuts: on the left of `=` the key that [Keys](keys.md) lists, on the right your key. A
+table such as `[keys.ranks]` applies to one screen only. A key is one character, or a name such as `ctrl+x`, `f5`,
+`enter` or `escape`. ddpmon refuses a new key that already has an action on the same screen, unless you also give that
+action another key. `ctrl+c` cannot be replaced.
 
 ## Themes
 
-`[themes.NAME]` defines a theme. `base` is `dark` or `light`; all colours that the table does not have are the base's.
-`background` and `panel` take a colour such as `#101419`. The other roles take a style such as `bold #e69f00`: {2}.
+`[themes.NAME]` defines a theme. `base` is `dark` or `light`; every colour that the table does not set comes from the
+base. `background` and `panel` take a colour such as `#101419`. The other roles take a style such as `bold #e69f00`:
+{2}.
 Choose the theme with `theme`, `--theme`, `DDPMON_THEME`, or in the palette (ctrl+p).
 
 ## Remembered choices

@@ -43,7 +43,7 @@ def test_without_a_file_all_values_are_defaults(written):
 
 @pytest.mark.parametrize(("text", "words"), [
     ("theme = 'purple'", "theme = 'purple' is not allowed; allowed: dark, light, ansi, or a name from"),
-    ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both, URLs, with spaces between"),
+    ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both, or URLs separated by"),
     ("first_screen = 'word'", "first_screen = 'word' is not allowed; allowed: world, ranks, heat"),
     ("first_screen = 'inspect'", "first_screen = 'inspect' is not allowed"),
     ("colour = 1", "there is no key colour; allowed: theme, first_screen"),

@@ -188,7 +188,7 @@ _ROWS = (
         "learning_rate", NUMBER, "Learning rate of the optimizer's first parameter group", "learning_rate",
         worse="", label="learning rate", word="lr",
     ),
-    Quantity("gc", MS, "Mean time in Python's garbage collector, which is part of the phases", "gc_ms", label="gc ms"),
+    Quantity("gc", MS, "Mean time in Python's garbage collector; the phases include this time", "gc_ms", label="gc ms"),
     Quantity("steps", TOTAL, "Steps finished by the rank", "steps", worse="low"),
 )  # fmt: skip
 
@@ -231,7 +231,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
         chart="GPU temperature, °C", largest=True,
     )] = None
     gpu_clock_mhz: Annotated[Amount | None, Quantity(
-        "gpu_clock", MEGAHERTZ, "Clock of its GPU", where=GPU, worse="low", label="GPU clock MHz", head="MHz",
+        "gpu_clock", MEGAHERTZ, "Clock of the rank's GPU", where=GPU, worse="low", label="GPU clock MHz", head="MHz",
         word="mhz", chart="GPU clock, MHz",
     )] = None
     starved_share: Annotated[Amount | None, Quantity(

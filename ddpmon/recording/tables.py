@@ -34,7 +34,7 @@ def _rollup() -> tuple[Column, ...]:
         Column(
             f"{name}_us_{how}",
             "INTEGER",
-            f"{statistic} {'length of' if name == 'length' else f'time in {name} in'} these steps{of}, µs.",
+            f"{statistic} {'length of' if name == 'length' else f'time in `{name}` during'} these steps{of}, µs.",
         )
         for name in ("length", *_MERGED_TIMES)
         for how, statistic in (("sum", "Sum of the"), ("min", "Smallest"), ("max", "Largest"))
@@ -62,9 +62,9 @@ def _rollup() -> tuple[Column, ...]:
         Column("tokens", "INTEGER", "Number of token ids in these steps."),
         Column("gradient_bytes", "INTEGER", "Bytes of all gradient synchronisations in these steps."),
         Column("learning_rate", "REAL", "The learning rate in the last of these steps."),
-        Column("gc_us", "INTEGER", "Sum of the time in Python's garbage collector, µs."),
+        Column("gc_us", "INTEGER", "Total time in Python's garbage collector, µs."),
         Column("backwards", "INTEGER", "Number of backward calls in these steps."),
-        Column("paused_us", "INTEGER", "Sum of the time in pauses, which the lengths in this row do not include, µs."),
+        Column("paused_us", "INTEGER", "Total time in pauses, which the step lengths in this row do not include, µs."),
     )
 
 
@@ -96,7 +96,7 @@ def _samples() -> tuple[Column, ...]:
         "loader_pinned": Column(
             "loader_pinned",
             "INTEGER",
-            "1: the DataLoader pins its batches in memory; 0: it does not; NULL: for a CPU.",
+            "1: the DataLoader pins its batches in memory; 0: it does not; NULL: the rank trains on a CPU.",
         ),
     }
     for row in SAMPLED:
@@ -125,7 +125,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("host", "TEXT", "Name of the host on which the process runs."),
         Column("hello", "BLOB", "What the process reports about itself, msgpack of `ddpmon.messages.Hello`."),
         Column("stage", "INTEGER", f"Stage of the process: {_numbered(STAGES)}."),
-        Column("seq", "INTEGER", "Number of the last batch of messages from the process that is recorded."),
+        Column("seq", "INTEGER", "Number of the last recorded batch of messages from the process."),
         Column(
             "steps",
             "INTEGER",
@@ -146,7 +146,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "unsynchronised_at",
             "INTEGER",
-            "Number of finished steps when the process last reported such an optimizer step.",
+            "Number of finished steps when the process last reported an optimizer step with unreduced gradients.",
         ),
         Column("stack", "BLOB", "Python stack of the process during a hang, msgpack of `ddpmon.messages.Stack`."),
         Column("epoch", "INTEGER", "Current epoch, counted from 1; NULL: unknown."),
@@ -173,9 +173,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _PROCESS,
         Column("first_step", "INTEGER", "Number of the first step in this row."),
         Column("last_step", "INTEGER", "Number of the last step in this row."),
-        Column(
-            "count", "INTEGER", "Number of steps in this row: all steps from the first to the last that are not lost."
-        ),
+        Column("count", "INTEGER", "Number of steps in this row, from the first to the last, without lost steps."),
         Column("first_end_us", "INTEGER", "End of the first step, CLOCK_MONOTONIC of the rank's host, µs."),
         Column("last_end_us", "INTEGER", "End of the last step, µs."),
         Column("rows", "BLOB", "The compressed steps, zlib of `ddpmon.analysis.steps.table.column_bytes`; for ddpmon."),
@@ -193,8 +191,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "merged",
             "INTEGER",
             "Number of samples merged into this row. The row then has the largest value of memory, temperature and"
-            " threads, and the mean of all others. NULL: one sample, which covers one second, or two seconds in runs on"
-            " 500 machines.",
+            " threads, and the mean of every other quantity. NULL: one sample, which covers one second, or two"
+            " seconds in runs on 500 machines.",
         ),
     ),
     "scalars": (
@@ -228,13 +226,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "events": (
         Column("at", "REAL", "Unix time of the event, s."),
         Column("severity", "TEXT", "Severity: `info`, `warn` or `critical`."),
-        Column("text", "TEXT", "One sentence about the event. Findings that begin and end are events too."),
+        Column("text", "TEXT", "One sentence about the event. The beginning and the end of a finding are events too."),
     ),
     "findings": (
         Column(
             "record",
             "INTEGER",
-            "Number of the finding in this recording, from 1. A finding that returns has the same number.",
+            "Number of the finding in this recording, from 1. A finding that returns keeps its number.",
         ),
         Column(
             "episode", "INTEGER", "Number of the episode, from 1. If there are very many episodes, some share a row."
@@ -242,7 +240,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("attempt", "INTEGER", "Attempt, as in `processes`; findings start anew after each restart."),
         Column("kind", "TEXT", "Kind of finding, as in the report."),
         Column("severity", "TEXT", "Highest severity so far: `info`, `warn` or `critical`."),
-        Column("since_step", "INTEGER", "First step of the episode; NULL: this kind of finding has none."),
+        Column("since_step", "INTEGER", "First step of the episode; NULL: findings of this kind begin at no step."),
         Column("until_step", "INTEGER", "Last step of the episode; NULL: the episode has not ended."),
         Column("cost_s", "REAL", "Cost of the episode, s; NULL: not measured."),
         Column("reported_at", "REAL", "Unix time of the first report of the finding, s."),
@@ -274,7 +272,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "value",
             "BLOB",
-            "Charts and sums since the start, the last analysed step, processes without the probe, or refused values;"
+            "In this order: charts and sums since the start, the last analysed step, processes without the probe, "
+            "refused values;"
             " for ddpmon.",
         ),
     ),

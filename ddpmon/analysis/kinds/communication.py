@@ -209,8 +209,8 @@ def _of_collectives(parallelism: str, half: float) -> str:
 def needless_reductions(moment: Moment) -> Iterator[Finding]:
     """DDP reduces gradients several times for each update: the script accumulates them without no_sync.
 
-    The cost is the transfer of all reductions but the last. ddpmon checks only runs with a single DDP model. It ignores
-    optimizers with closures (LBFGS), because each call of a closure needs reduced gradients.
+    The cost is the transfer time of all reductions except the last one. ddpmon checks only runs with a single DDP
+    model. It ignores optimizers with closures (LBFGS), because each call of a closure needs reduced gradients.
     """
     world, evidence = moment.world, moment.evidence
     counts = {evidence.setups[rank].reductions if rank in evidence.setups else 0 for rank in world.ranks}
@@ -275,11 +275,12 @@ slow link."""
     remedy="Look at that rank's network card, cable or PCIe lane; `ddpmon run --buckets` shows the bandwidth.",
 )
 def slow_link(moment: Moment) -> Iterator[Finding]:
-    """Ranks arrive with the others but leave the all-reduce after them: their link is slow, not their work.
+    """Ranks arrive at the all-reduce with the others, but leave it later: their link is slow, not their work.
 
     A rank that leaves a synchronisation late begins its next step late. Therefore it is also last at the next
-    synchronisation, although its own times are normal. Its arrival alone would wrongly blame its work. A rank that
-    waits for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide whose link is slow.
+    synchronisation, although its own times are normal. If ddpmon looked only at arrivals, it would wrongly report slow
+    work. A rank that waits for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide
+    whose link is slow.
     """
     world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous is not None
     means, conditions = world.mean("transfer_ms"), moment.evidence.conditions_by_rank

@@ -55,8 +55,8 @@ def rank_failed(moment: Moment) -> Iterator[Finding]:
 def restart_loop(moment: Moment) -> Iterator[Finding]:
     """Attempts of a run failed in the same way after the same number of steps, so the next one will probably fail too.
 
-    The finding ends once the present attempt has come further, or has failed for another reason. Attempts whose ranks
-    could not connect do not count.
+    The finding ends once the present attempt has finished more steps, or has failed for another reason. Attempts whose
+    ranks could not connect do not count.
     """
     evidence = moment.evidence
     alike = _failed_alike([one for one in evidence.attempts if not explain(one.cause or "").lost_peer])

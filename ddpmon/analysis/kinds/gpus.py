@@ -88,7 +88,7 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
     device=DeviceMark("GPU error", ["gpu"], 5),
 )
 def gpu_error(moment: Moment) -> Iterator[Finding]:
-    """The driver has reported a critical error of a rank's GPU since the rank started to train: an Xid or an ECC error.
+    """Since a rank started to train, the driver of its GPU has reported a critical error: an Xid or an ECC error.
 
     The finding is a hint if the program caused the error.
     """

@@ -40,7 +40,7 @@ BROKEN_GPU = (
 def hang(moment: Moment) -> Iterator[Finding]:
     """No rank makes progress. The finding names the ranks that did not arrive, and the call in which the others wait.
 
-    There is no finding if all ranks are connected but none can report its line.
+    There is no finding if all ranks are connected but none can report its current line of code.
     """
     standstill = moment.evidence.standstill
     if standstill is None or not (standstill.stacks or standstill.silent or standstill.unheard):

@@ -16,7 +16,7 @@ _late = partial(_kind, family="late")
 PERIODIC_STRAGGLER = _late(
     name="periodic_straggler",
     subject="rank",
-    meaning="A rank is slow again and again, in one step every k steps.",
+    meaning="A rank is slow at regular intervals: in one of every k steps.",
     names_line=True,
     slows="rank {rank}'s pauses",
     remedy="Look for work that this rank does at that interval, such as logging, a checkpoint, or a metric on rank 0.",

@@ -52,8 +52,8 @@ four blocks."""
 def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     """The loss of a rank became NaN or infinite. The finding names the first ranks and the first step.
 
-    Gradients that are not finite reach every rank in that step's all-reduce. The other ranks' losses follow a step
-    later.
+    Gradients that are not finite reach every rank in that step's all-reduce. The losses of the other ranks become NaN
+    or infinite one step later.
     """
     losses = sorted(moment.evidence.bad_losses, key=lambda loss: loss.rank)
     if not losses:
@@ -85,11 +85,11 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     by_cost=True,
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
-    """A rank's loss is far from the other ranks' during the whole window.
+    """A rank's loss is far from the losses of the other ranks during the whole window.
 
-    This applies to at most half of all ranks. The mean loss of the rank must be at least twice that of the others, and
-    far outside its standard error. Replicas have the same weights, and random shards of the data do not differ that
-    much.
+    At most half of all ranks can have this finding. The mean loss of the rank must be at least twice that of the
+    others, and differ from it by many standard errors. Replicas have the same weights, and random shards of the data do
+    not differ that much.
     """
     world, stays = moment.world, moment.previous is not None
     if len(world.ranks) < 2 or not world.has_finite_losses:

@@ -88,8 +88,8 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
     """The optimizer updates weights with gradients that were never reduced.
 
     The number of such updates alone is no proof. A script may average gradients itself, or train a second model outside
-    DDP. The finding is therefore critical only if ddpmon saw the replicas differ. If a later comparison finds them
-    equal, there is no finding.
+    DDP. The finding is therefore critical only if ddpmon saw the replicas differ. If a later comparison finds the
+    replicas equal, there is no finding.
     """
     evidence, different, same = moment.evidence, moment.evidence.difference, moment.evidence.same
     grows = [one for one in evidence.unsynchronised if one.count >= FEWEST_UPDATES and one.steps - one.last_at < FEWEST]
@@ -130,11 +130,11 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
     outdoes=(replicas_differ.name,),
 )
 def parameters_not_reduced(moment: Moment) -> Iterator[Finding]:
-    """An optimizer updates parameters of a DDP model that DDP does not reduce: each rank trains its own.
+    """An optimizer updates parameters of a DDP model, but DDP does not reduce them: each rank trains its own copy.
 
-    DDP reduces the parameters that require gradients when the script wraps the model. It does not know parameters that
-    the script unfreezes or creates later. The finding is critical only if ddpmon saw replicas differ, because a script
-    may reduce these parameters itself.
+    DDP reduces only parameters that already require gradients when the script wraps the model. It does not know
+    parameters that the script unfreezes or creates later. The finding is critical only if ddpmon saw replicas differ,
+    because a script may reduce these parameters itself.
     """
     evidence = moment.evidence
     found = [(rank, one) for rank, one in evidence.models if one.unreduced_count and one.ranks > 1]
@@ -176,8 +176,8 @@ def _as_many_as_fit(model: Model) -> str:
 def independent_copies(moment: Moment) -> Iterator[Finding]:
     """Each rank trains a model of its own: there is no DDP, and nothing keeps the weights equal.
 
-    Either the weights differ, or weights, losses and everything else are equal. If they are equal, every rank trains
-    the same copy.
+    Either the weights differ between ranks, or everything is equal, including weights and losses. If they are equal,
+    every rank trains the same copy.
     """
     evidence, one = moment.evidence, moment.evidence.difference
     if not trains_apart(evidence.parallelism):

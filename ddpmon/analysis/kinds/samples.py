@@ -121,7 +121,8 @@ def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
     remedy="Leave out `num_replicas`, `rank` and `seed` of `DistributedSampler`, or pass matching values on all ranks.",
 )
 def samplers_disagree(moment: Moment) -> Iterator[Finding]:
-    """The ranks' DistributedSamplers do not split the data: ranks read some samples several times, or never.
+    """The ranks' DistributedSamplers do not split the data: the ranks together read some samples several times, or
+    leave some out.
 
     ddpmon checks only torch's own DistributedSampler, and only if every rank trains one DDP model over the whole world
     from one loader. In other setups, several ranks may read the same samples on purpose.
@@ -168,9 +169,9 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
 def uneven_batches(moment: Moment) -> Iterator[Finding]:
     """DataLoaders of the ranks have different numbers of batches: the run hangs when the shortest one ends.
 
-    The finding is a hint until that end is near, because the loop may end earlier on all ranks. ddpmon checks only the
-    first pass of plain DDP, with one loader on each rank. A script that gets through that pass can handle the
-    difference. A script that uses Join can, too.
+    The finding is a hint until the shortest one has nearly ended, because the loop may end earlier on all ranks. ddpmon
+    checks only the first pass of plain DDP, with one loader on each rank. A script that completes this pass can handle
+    the difference. So can a script that uses Join.
     """
     loaders = moment.evidence.loaders_of_plain_ddp()
     joins = any(model.joins for _, model in moment.evidence.models)

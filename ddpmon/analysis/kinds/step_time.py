@@ -119,8 +119,8 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
 def gap(moment: Moment) -> Iterator[Finding]:
     """Time passes before a forward or a backward pass, outside everything that ddpmon measures.
 
-    This is the time in which a script loads data without a DataLoader. The finding is a hint if most ranks spend a
-    large share of the step there.
+    A script that loads data without a DataLoader does so in this time. The finding is a hint if it is a large share of
+    the step on most ranks.
     """
     world, named = moment.world, moment.evidence.named
     if named is None or not lasting_cost(moment, most_ranks(world, Phase.OTHER), COSTLY):

@@ -40,8 +40,8 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
     """No optimizer updates some or all parameters of a DDP model, because the optimizer does not have them.
 
     An optimizer without a model's parameters is no proof, because it may hold full-precision copies of them. The proof
-    is that the weights stay the same. If only some parameters are missing in the optimizer, this may be intended, and
-    the finding is a hint.
+    is that the weights stay the same. If the optimizer has some of the parameters but not all, this may be intended,
+    and the finding is a hint.
     """
     evidence, same = moment.evidence, moment.evidence.unchanged
     if evidence.parallelism not in {"", DDP}:  # Other kinds of parallelism replace a model's parameters with their own.
@@ -130,7 +130,8 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
 def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
     """The learning rate is 0: steps do not change the weights.
 
-    If the rate has been 0 since the first step, the finding is a hint: a warm-up may count in epochs.
+    If the rate has been 0 since the first step, the finding is a hint: a warm-up may raise the rate only once per
+    epoch.
     """
     world = moment.longer or moment.world
     if found := moment.streak(world, (world.learning_rate == 0).all(axis=1)):

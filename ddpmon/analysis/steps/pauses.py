@@ -30,8 +30,8 @@ TIMES = Threshold(
 LEAST_US = Threshold(
     500_000,
     of="length of a noticeable pause in µs; if no rank reported the pause, the excess of the step over the usual step",
-    why="A judgement call: people notice half a second. Ten times the usual step would not be enough, because "
-    "on a busy machine, steps of a few ms become that long.",
+    why="A judgement call: people notice half a second. A limit of ten times the usual step would be too low, "
+    "because steps of a few ms can take that long on a busy machine.",
 )
 SELDOM = Threshold(
     0.05,
