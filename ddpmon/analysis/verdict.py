@@ -202,7 +202,11 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     if over and not is_slow:
         return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))
     behind = float(abs(summary.over_median).max())
-    bound = next((each for each in EVEN if behind <= each), ceil(behind))
+    if behind > EVEN[-1]:
+        return Verdict(
+            f"no rank is slow beyond chance yet; ranks differ by up to {ceil(behind):.0%}", topic=("uneven",)
+        )
+    bound = next(each for each in EVEN if behind <= each)
     return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
 
 

@@ -24,7 +24,10 @@ _KINDS = (
 def note(run_id: str, ranks: Sequence[Attached]) -> None:
     """Append a line for each place that ranks print to, to the log where people look for the output. Raises OSError."""
     places = _places(ranks).items()
-    _append(run_id, (f"ddpmon did not start this job: {', '.join(names)} prints to {place}" for place, names in places))
+    rows = ((place, names, "prints" if len(names) == 1 else "print") for place, names in places)
+    _append(
+        run_id, (f"ddpmon did not start this job: {', '.join(names)} {verb} to {place}" for place, names, verb in rows)
+    )
 
 
 def stack(run_id: str, name: str, frames: Sequence[Frame]) -> None:

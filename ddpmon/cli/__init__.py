@@ -32,9 +32,10 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     ddpmon demo                                try it on a recorded run, without torch
 
     RUN is a run's name or the beginning of its id. Without RUN, commands take
-    the latest run. attach, ls, status, stack, logs, stop and report also reach
-    runs on other machines over ssh: HOST:RUN, or USER@HOST for the latest run
-    there. In the dashboard, ? shows the keys. ddpmon config shows your settings.
+    the latest run; stop, stack and profile take the latest that has not ended.
+    attach, ls, status, stack, logs, stop and report also reach runs on other
+    machines over ssh: HOST:RUN, or USER@HOST for the latest run there. In the
+    dashboard, ? shows the keys. ddpmon config shows your settings.
 
     \b
     Environment variables:
@@ -54,10 +55,13 @@ def command_line(context: click.Context) -> None:
         print(context.get_help())
 
 
-for name in (module.name for module in pkgutil.iter_modules(commands.__path__)):
-    for each in vars(importlib.import_module(f"{commands.__name__}.{name}")).values():
-        if isinstance(each, click.Command):
-            command_line.add_command(each)
+try:
+    for name in (module.name for module in pkgutil.iter_modules(commands.__path__)):
+        for each in vars(importlib.import_module(f"{commands.__name__}.{name}")).values():
+            if isinstance(each, click.Command):
+                command_line.add_command(each)
+except KeyboardInterrupt:  # Loading the commands takes a tenth of a second.
+    sys.exit(INTERRUPTED)
 
 
 def main() -> None:

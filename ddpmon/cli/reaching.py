@@ -22,6 +22,14 @@ def find(name: str | None) -> Run:
     return adopted(runs.find(name))
 
 
+def find_running(name: str | None) -> Run:
+    """Return the run that `find` finds; without a name, the latest run that has not ended, if there is one."""
+    from ddpmon import runs
+
+    running = [run for run in runs.all_runs() if not run.ended] if name is None else []
+    return adopted(running[-1]) if running else find(name)
+
+
 def adopted(run: Run) -> Run:
     """Make sure that the run has a supervisor; return the run as it is then. A line on stderr reports what was done or
     failed.

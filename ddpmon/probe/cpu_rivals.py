@@ -125,6 +125,8 @@ class RivalSearch:
 
         Other programs that a script starts have the run's variables too, but are none of these.
         """
+        if _named(pid).endswith(("ddpmon", "ddpmon.hub")):
+            return True
         launcher, above = os.getppid(), [pid]
         while above[-1] not in {launcher, 0, 1} and above[-1] in times:
             above.append(times[above[-1]].parent)
@@ -171,7 +173,12 @@ def _named(pid: int) -> str:
 
 def _script(words: list[str]) -> str:
     """Return the script or module that an interpreter runs, such as "train.py" or "-m http.server"; "-c" for code."""
+    is_value = False
     for place, word in enumerate(words):
+        if is_value:
+            is_value = False
+            continue
+        is_value = word in {"-W", "-X"}
         if word == "-m":
             return " ".join(words[place : place + 2])
         if word == "-c":

@@ -110,6 +110,13 @@ def test_a_clean_run_says_how_even_it_is():
     assert said(verdict.running([], summarise(world_with(own)))) == ("all ranks within 5% of the others", "info")
 
 
+def test_ranks_that_differ_much_are_not_called_even():
+    own = own_times(100, 4)
+    own[:, 1, 0] += 30
+    text, severity = said(verdict.running([], summarise(world_with(own))))
+    assert (text, severity) == ("no rank is slow beyond chance yet; ranks differ by up to 200%", "info")
+
+
 def test_the_gravest_finding_speaks():
     minor = Finding("telemetry_lost", "info", "a few lost")
     slow = Finding("straggler", "warn", "rank 1 is slow")

@@ -14,6 +14,8 @@ from tests.in_process import called, called_in_a_terminal
 def test_tasks_and_findings_are_listed_and_each_can_be_read():
     shown = called("help")
     assert (shown.returncode, shown.stderr) == (0, "")
+    tasks = shown.stdout.partition("Kinds of findings:")[0]
+    assert re.search(r"^  straggler ", tasks, re.MULTILINE), "a task and a finding"
     names = set(re.findall(r"^  ([\w-]+) ", shown.stdout, re.MULTILINE))
     assert names == {page.stem for page in (docs_folder() / "howto").glob("*.md")} | {kind.name for kind in KINDS}
     for name, topic in topics().items():

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from ddpmon import runs
-from ddpmon.cli import asking
+from ddpmon.cli import asking, reaching
 from ddpmon.cli.commands import stacking
 from ddpmon.export import stacks
 from ddpmon.messages import Collective, Stack, StackView
@@ -18,6 +18,13 @@ from tests.conftest import wait_for
 from tests.hub.standing import hangs, watch
 
 __all__ = ["watch"]  # a fixture
+
+
+def test_without_a_name_it_asks_the_latest_run_that_has_not_ended(made, living):
+    running = made(ended_at=None, exit_code=None, supervisor=living)
+    ended = made()
+    assert reaching.find_running(None).id == running.id
+    assert reaching.find_running(ended.id).id == ended.id
 
 
 @pytest.mark.e2e

@@ -122,6 +122,7 @@ def test_the_quota_of_a_cgroup_is_read(tmp_path, version, files):
         (["-u", "jobs/eval.py", "--all"], "eval.py"),
         (["-m", "http.server", "80"], "-m http.server"),
         (["-c", "import sys; x = 'secret'"], "-c"),
+        (["-W", "ignore::UserWarning", "eval.py"], "eval.py"),
         (["-i"], ""),
         ([], ""),
     ],

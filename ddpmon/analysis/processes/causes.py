@@ -27,8 +27,8 @@ FAULT_MS = 8.0
 BYTES_PER_S = Threshold(
     10 * MB,
     of="bytes per second that a rank reads from storage, or by which a host's network traffic exceeds other hosts'",
-    why="A judgement call: any disk or link moves that much in a tenth of a second, so less traffic does not "
-    "slow a rank down.",
+    why="A judgement call: any disk or link moves this amount in a tenth of a second, so traffic below it "
+    "cannot be what slows a rank down.",
 )
 TIMES = Threshold(
     2.5,

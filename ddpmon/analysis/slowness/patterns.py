@@ -32,7 +32,7 @@ UNEVEN = Threshold(
 )
 KEPT = Threshold(
     0.8,
-    of="of the start times that a regular rhythm predicts, the share at which a slow stretch really starts",
+    of="share of the start times predicted by a regular rhythm at which a slow stretch really starts",
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5

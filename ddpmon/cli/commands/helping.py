@@ -47,8 +47,11 @@ def topics() -> dict[str, Topic]:
     _, *findings = _FINDING.split((docs / "reference" / "findings.md").read_text(encoding="utf-8"))
     for name, section in zip(findings[::2], findings[1::2], strict=True):
         text = re.sub(r"^\|.*\n?", "", section, flags=re.MULTILINE).strip()
-        task = f"{found.pop(name).text}\n\n" if name in found else ""
-        found[name] = Topic("finding", text.partition("\n")[0], f"{task}# The finding {name}\n\n{text}")
+        finding = f"# The finding {name}\n\n{text}"
+        if name in found:
+            found[name] = Topic("task, finding", found[name].title, f"{found[name].text}\n\n{finding}")
+        else:
+            found[name] = Topic("finding", text.partition("\n")[0], finding)
     for word, short, meaning in _WORD.findall((docs / "reference" / "glossary.md").read_text(encoding="utf-8")):
         for name in filter(None, (word, short)):
             found.setdefault(name, Topic("word", meaning, f"# {word}\n\n{meaning}"))
@@ -60,7 +63,7 @@ def listed(found: dict[str, Topic], width: int) -> Iterator[str]:
     for kind, heading in (("task", "Tasks:"), ("finding", "Kinds of findings:")):
         yield heading
         for name, topic in found.items():
-            if topic.kind == kind:
+            if kind in topic.kind:
                 yield from wrapped(topic.title, width, f"  {name:<26} ", " " * 29)
         yield ""
     yield from wrapped("ddpmon help TOPIC prints one; TOPIC may also be a word of the screens, or a command.", width)

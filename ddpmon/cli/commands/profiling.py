@@ -54,12 +54,12 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
     import msgspec
 
     from ddpmon.analysis.processes import profile_text
-    from ddpmon.cli.reaching import find
+    from ddpmon.cli.reaching import find_running
     from ddpmon.export import profiles
     from ddpmon.source import attach
 
     chosen = profile_text.chosen_ranks(ranks or "")
-    target = find(run)
+    target = find_running(run)
     check_askable(target, "ddpmon profile")
     source = attach(target)
     try:

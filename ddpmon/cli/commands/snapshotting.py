@@ -47,9 +47,10 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
     if suffix not in {"svg", "png", "txt"}:
         raise UsageError(f"-o {output}: the name must end in .svg, .png or .txt")
     os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"  # Textual reads this when it is imported; no terminal is queried.
-    from ddpmon.tui import picture
+    from ddpmon.tui import config_check, picture
     from ddpmon.tui.app import DdpmonApp
 
+    config_check.check()
     source, place = _opened(run)
     try:
         app = DdpmonApp(source, readonly=True, place=place)

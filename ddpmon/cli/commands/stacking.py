@@ -42,11 +42,11 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from ddpmon.cli.reaching import find
+    from ddpmon.cli.reaching import find_running
     from ddpmon.export import stacks
     from ddpmon.source import attach
 
-    target = find(run)
+    target = find_running(run)
     check_askable(target, "ddpmon stack")
     source = attach(target)
     try:
