@@ -64,7 +64,7 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     again = cli("attach", "--pid", str(pids[0]), "--headless")
     assert (again.returncode, run.id in again.stderr) == (2, True)
 
-    assert f"prints to {started.folder / 'out-0'}" in cli("logs", run.id).stdout
+    assert f"print to {started.folder / 'out-0'}" in cli("logs", run.id).stdout
     left = cli("detach")
     assert (left.returncode, "continues without the probe" in left.stdout) == (0, True), left.stderr
     assert runs.load(run.id).state() == "detached"
@@ -73,6 +73,9 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     assert wait_for(lambda: descriptors(pids) == before)
     assert f"\n{run.agent.pid} " in cli("ls").stdout
 
+    shown = cli("attach", "--pid", str(pids[0]), "--once", timeout=120)
+    assert "WAITING" not in shown.stdout, shown.stderr
+    assert cli("detach").returncode == 0
     second = attached(run.agent.pid, "--name", "again")
     trains(cli, second)
     assert started.end() == [0]

@@ -52,7 +52,7 @@ def test_what_mending_gains_in_words():
     assert what_if(TimelineView(steps, [], 4, 2)) == (
         "with rank 2 fixed, these steps would take 66.0 ms instead of 90.0"
     )
-    assert "nothing to fix" in what_if(TimelineView(steps, [], 4, None))
+    assert "fixing one gains nothing" in what_if(TimelineView(steps, [], 4, None))
 
 
 def test_the_latest_to_arrive_is_marked_and_the_mended_step_is_shorter():

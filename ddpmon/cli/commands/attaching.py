@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
+
+FIRST_STEPS_S = 20.0
+"""Longest time for which `attach --pid --once` waits for steps. A job that hangs or evaluates makes none."""
 
 
 @click.command()
@@ -79,11 +83,25 @@ def attach(
     if once:
         from ddpmon.cli.commands import checking
 
+        if pid is not None:
+            _wait_for_steps(target)
         return checking.once(target)
     if not headless and watching.interactive():
         return watching.dashboard(target, every, owns_run=False, notify=notify.way, readonly=readonly)
     with watching.Signals(owns_run=False) as signals:
         return watching.follow(target, every, signals)
+
+
+def _wait_for_steps(run: Run) -> None:
+    """Wait until the hub has the first steps of all ranks, but at most `FIRST_STEPS_S`."""
+    from ddpmon.source import snapshot_now
+
+    give_up_at = time.monotonic() + FIRST_STEPS_S
+    while time.monotonic() < give_up_at:
+        snapshot = snapshot_now(run)
+        if snapshot is None or snapshot.state != "waiting":
+            return
+        time.sleep(0.2)
 
 
 def _attached(pid: int, quiet: bool, **options: Any) -> Run:

@@ -89,7 +89,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
 def what_if(view: TimelineView) -> str:
     """Return how long the shown steps would take without the late ranks. The finding has the gain over all steps."""
     if view.mended is None:
-        return "no rank is slow for long: nothing to fix"
+        return "no rank is slow for long: fixing one gains nothing"
     real = sum(step.length_ms for step in view.steps)
     mended = sum(step.mended_ms or step.length_ms for step in view.steps)
     if mended <= 0:
