@@ -22,12 +22,23 @@ def find(name: str | None) -> Run:
     return adopted(runs.find(name))
 
 
-def find_running(name: str | None) -> Run:
-    """Return the run that `find` finds; without a name, the latest run that has not ended, if there is one."""
+def latest_running() -> Run | None:
+    """Return the latest run that is still running, preferably one of this machine; None if no run is."""
     from ddpmon import runs
+    from ddpmon.launch import remaining_processes
 
-    running = [run for run in runs.all_runs() if not run.ended] if name is None else []
-    return adopted(running[-1]) if running else find(name)
+    going = [
+        each
+        for each in runs.all_runs()
+        if not each.ended and (each.state() in {"running", "unknown"} or remaining_processes.of_run(each.id))
+    ]
+    return next((each for each in reversed(going) if not each.elsewhere()), going[-1] if going else None)
+
+
+def find_running(name: str | None) -> Run:
+    """Return the run that `find` finds; without a name, the latest run that is still running, if there is one."""
+    running = latest_running() if name is None else None
+    return find(name) if running is None else adopted(running)
 
 
 def adopted(run: Run) -> Run:

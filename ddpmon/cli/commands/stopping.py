@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.options import run_argument
-from ddpmon.cli.reaching import over_ssh
+from ddpmon.cli.reaching import latest_running, over_ssh
 from ddpmon.plain import plain
 
 if TYPE_CHECKING:
@@ -35,17 +35,9 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
     from ddpmon.launch import remaining_processes
     from ddpmon.launch import stop as stopping
 
-    if run is None:
-        going = [
-            each
-            for each in runs.all_runs()
-            if not each.ended and (each.state() in {"running", "unknown"} or remaining_processes.of_run(each.id))
-        ]
-        if not going:
-            raise RunNotFoundError("none of your runs is running; ddpmon ls lists all runs")
-        target = next((each for each in reversed(going) if not each.elsewhere()), going[-1])
-    else:
-        target = runs.find(run)
+    target = latest_running() if run is None else runs.find(run)
+    if target is None:
+        raise RunNotFoundError("none of your runs is running; ddpmon ls lists all runs")
     if target.ended:
         print(plain(f"{target.name} ({target.id}) has ended already"))
         return 0
