@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,8 @@ AT_ONCE = 20
 """Number of processes to read before the training thread may have the GIL."""
 INTERPRETERS = ("python", "node", "perl", "ruby", "java", "bash", "sh")
 """Prefixes of program names that say less than the script that they run."""
+_OWN_PROGRAMS = {"ddpmon", "ddpmon.hub"}
+"""Last words of the names of ddpmon's dashboards, commands and hubs, also of other runs, which are no rivals."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -117,16 +120,16 @@ class RivalSearch:
             if pid in before and {times.core, before[pid].core} & mine
         }
         busiest = sorted((pid for pid, cores in used.items() if cores >= LEAST_CORES), key=lambda pid: -used[pid])
-        others = [pid for pid in busiest if not self._is_ours(pid, after)]
-        return [CpuProgram(pid, _named(pid), round(used[pid], 2)) for pid in others[:MAX_CPU_PROGRAMS]]
+        others = (pid for pid in busiest if not self._is_ours(pid, after))
+        programs = (CpuProgram(pid, _named(pid), round(used[pid], 2)) for pid in others)
+        rivals = (one for one in programs if one.name.rpartition(" ")[2] not in _OWN_PROGRAMS)
+        return list(islice(rivals, MAX_CPU_PROGRAMS))
 
     def _is_ours(self, pid: int, times: Mapping[int, counters.Times]) -> bool:
         """Return whether a process is a rank, a worker of a rank, or part of ddpmon or the launcher.
 
         Other programs that a script starts have the run's variables too, but are none of these.
         """
-        if _named(pid).endswith(("ddpmon", "ddpmon.hub")):
-            return True
         launcher, above = os.getppid(), [pid]
         while above[-1] not in {launcher, 0, 1} and above[-1] in times:
             above.append(times[above[-1]].parent)
@@ -173,16 +176,14 @@ def _named(pid: int) -> str:
 
 def _script(words: list[str]) -> str:
     """Return the script or module that an interpreter runs, such as "train.py" or "-m http.server"; "-c" for code."""
-    is_value = False
-    for place, word in enumerate(words):
-        if is_value:
-            is_value = False
-            continue
-        is_value = word in {"-W", "-X"}
-        if word == "-m":
-            return " ".join(words[place : place + 2])
-        if word == "-c":
+    rest = iter(words)
+    for word in rest:
+        if word in {"-W", "-X"}:
+            next(rest, None)  # the option's value
+        elif word == "-m":
+            return " ".join([word, *islice(rest, 1)])
+        elif word == "-c":
             return word
-        if word and not word.startswith("-"):
+        elif word and not word.startswith("-"):
             return Path(word).name
     return ""

@@ -1,5 +1,6 @@
 """A rank that gets no core learns which programs have it, and whether a quota of its container is used up."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,16 +18,23 @@ SPIN = "import sys, time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile 
 @pytest.fixture
 def busy(tmp_path):
     """A program, not of this process's run, that keeps a core busy, started as a service is."""
-    script = tmp_path / "busy.py"
+    with spinning(tmp_path / "busy.py") as name:
+        yield name
+
+
+@contextlib.contextmanager
+def spinning(script):
     script.write_text(SPIN)
     code = "import os, subprocess, sys; subprocess.Popen([sys.executable, sys.argv[1]], start_new_session=True)"
     read, write = os.pipe()
     subprocess.run([sys.executable, "-c", code, str(script)], stdout=write, check=True, pass_fds=[write])
     os.close(write)
     assert os.read(read, 1), "it has begun"
-    yield script.name
-    subprocess.run(["pkill", "-f", str(script)], check=False)
-    os.close(read)
+    try:
+        yield script.name
+    finally:
+        subprocess.run(["pkill", "-f", str(script)], check=False)
+        os.close(read)
 
 
 def looked(search, now):
@@ -54,6 +62,12 @@ def test_a_busy_program_is_named_with_its_script(busy):
     assert 0.1 <= program.cores <= 1.5
     assert program.title.startswith(f"process {program.pid} (python")
     assert os.getpid() not in [program.pid for program in found.programs]
+
+
+def test_a_dashboard_of_ddpmon_is_no_rival(busy, tmp_path):
+    with spinning(tmp_path / "ddpmon"):
+        found = until_named(RivalSearch("run"), busy)
+    assert not [program for program in found.programs if program.name.endswith("ddpmon")]
 
 
 def test_a_program_that_the_script_starts_is_named_and_its_workers_are_not(tmp_path):
