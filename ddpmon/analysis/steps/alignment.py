@@ -18,8 +18,8 @@ MAX_PENDING_STEPS = 4096
 MAX_PENDING_RECORDS = 1 << 20
 """Number of records, over all ranks, that waiting steps may have room for. It limits the steps in a large world."""
 MAX_PARTIAL_STEPS = 20
-"""Number of consecutive steps with the same ranks missing after which the world is reduced to the others. Records lost
-by chance are not lost in so many steps in a row."""
+"""If the records of the same ranks are missing in so many consecutive steps, these and later steps have only the other
+ranks. Records that are lost by chance are not lost in so many steps in a row."""
 
 
 class _Pending:

@@ -55,7 +55,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Markup:
 
 
 def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[float]:
-    """Return round values between two others, which are included if they are round.
+    """Return the round values from the lowest to the highest value, for the marks of an axis.
 
     Args:
         low: The lowest value.
