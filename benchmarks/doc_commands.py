@@ -30,13 +30,15 @@ from tests.tui.terminal import Terminal
 PROGRAMS = {"ddpmon", "torchrun", "git"}
 """Lines that begin with another word install something, need another program, or are not commands."""
 NOT_ALONE = {
-    r"…|\b(CMD|CONFIG|K)\b": "a pattern",
+    r"…|\b(CMD|CONFIG|K|RUN)\b": "a pattern",
     r"gpu07|node0|first:29400": "several machines",
+    r"--pid 4711|ddpmon detach": "a job of the reader",
+    r"--flops": "a GPU, or a peak in the config file",
     r"\b(deepspeed|ray|accelerate)\b": "another launcher",
     r"/var/lib|4318|0\.0\.0\.0": "a place or port of this machine",
 }
 """Regular expressions for commands that cannot run alone here, and the reasons."""
-LIVE = {"attach", "stack", "stop"}
+LIVE = {"attach", "profile", "stack", "stop"}
 """Commands that need a run that is still running."""
 KEYS = {"attach": b"q", "demo": b"q", "replay": b"q", "rm": b"y\r"}
 """Commands that need a terminal, and the keys that end them."""
@@ -61,7 +63,7 @@ del model
 dist.destroy_process_group()
 """
 ENDED_RUN = "python -c 'from ddpmon.cli.commands.replaying import unpack; unpack()' && ddpmon rename line mnist"
-LONG_RUN = "ddpmon run --headless --nproc 2 --name mnist training/linear_regression.py --fresh --epochs 100000"
+LONG_RUN = "ddpmon run --headless --nproc 3 --name mnist training/linear_regression.py --fresh --epochs 100000"
 
 
 def commands(page: Path) -> list[str]:
