@@ -106,6 +106,7 @@ def test_the_right_arrow_completes_the_paths_of_script_and_folder(started, folde
     (folder / "project" / "source").mkdir(parents=True)
     (folder / "project" / "source" / "fit.py").touch()
     (folder / "project" / "source" / "notes.txt").touch()
+    (folder / "other" / "lessons").mkdir(parents=True)  # The script's field does not show these names.
 
     def suggested(text):
         return until(lambda app: text in screen_text(app))
@@ -113,9 +114,9 @@ def test_the_right_arrow_completes_the_paths_of_script_and_folder(started, folde
     drive(
         snapshots.slow(), "n", typed("pro"), suggested("project/"), "right", holds("script", "project/"),
         suggested("project/source/"), "right", suggested("project/source/fit.py"), "right",
-        holds("script", "project/source/fit.py"), "up", typed("proj"), suggested("project/"),
-        "right", holds("folder", "project/"), "down", typed("sou"), suggested("source/"), "right",
-        holds("script", "source/"),
+        holds("script", "project/source/fit.py"), "up", typed("oth"), suggested("other/"),
+        "right", holds("folder", "other/"), "down", typed("les"), suggested("lessons/"), "right",
+        holds("script", "lessons/"),
     )  # fmt: skip
     assert not started
 
