@@ -161,8 +161,8 @@ def hour(folder: str, count: int) -> None:
     import asyncio
 
     from ddpmon.messages import decode_snapshot
-    from ddpmon.source import FakeSource
     from ddpmon.tui.app import DdpmonApp
+    from tests.fake_source import FakeSource
 
     kept = [path.read_bytes() for path in sorted(Path(folder).glob("*.frame"))]
 

@@ -45,9 +45,9 @@ from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import recording_path
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
-from ddpmon.source import FakeSource
 from ddpmon.tui import picture
 from ddpmon.tui.app import DdpmonApp
+from tests.fake_source import FakeSource
 
 HERE = Path(__file__).parent
 LARGE, SMALL = (120, 36), (80, 24)

@@ -8,7 +8,7 @@ import time
 from ddpmon import runs
 from ddpmon.remote.channel import Framer, Remark, RunsThere, Unframer, Want, from_there
 from ddpmon.remote.relay import Relay
-from ddpmon.source import FakeSource
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 
 

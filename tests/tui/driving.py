@@ -2,9 +2,9 @@
 
 import asyncio
 
-from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp
 from tests.deadlines import Deadline
+from tests.fake_source import FakeSource
 
 
 def screen_text(app) -> str:

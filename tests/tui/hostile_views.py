@@ -16,10 +16,10 @@ from ddpmon.export import openmetrics, stacks
 from ddpmon.export.headless import Lines
 from ddpmon.messages import Snapshot, StackView
 from ddpmon.runs.logs import Said
-from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp
 from ddpmon.tui.notify import sequence
 from ddpmon.tui.text import head_text, table_text
+from tests.fake_source import FakeSource
 from tests.tui.driving import screen_text
 from tests.tui.tape import FakeTape
 

@@ -15,13 +15,13 @@ from ddpmon.messages import (
 )
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Said
-from ddpmon.source import FakeSource
 from ddpmon.store.clock import Clock
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
+from tests.fake_source import FakeSource
 from tests.worlds import own_times, records
 
 BEGAN = 1_789_000_000.0

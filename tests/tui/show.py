@@ -14,8 +14,8 @@ from queue import Queue
 
 from textual.drivers._writer_thread import WriterThread
 
-from ddpmon.source import FakeSource
 from ddpmon.tui.app import DdpmonApp, watch
+from tests.fake_source import FakeSource
 from tests.tui import kinds, measured, odd, snapshots
 
 

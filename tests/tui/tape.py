@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from ddpmon.source import FakeSource, TapePosition
+from ddpmon.source import TapePosition
+from tests.fake_source import FakeSource
 
 
 class FakeTape:

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.messages import SeriesRequest, SeriesView
-from ddpmon.source import FakeSource
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.axis import moment
 from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.widgets.bigchart import BigChart
 from ddpmon.tui.widgets.chart import LABEL
+from tests.fake_source import FakeSource
 from tests.tui import charted, golden, snapshots
 from tests.tui.driving import drive, screen_text, seen
 

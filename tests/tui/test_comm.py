@@ -15,9 +15,9 @@ from ddpmon.messages import (
     SeriesRequest,
     TimesView,
 )
-from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import bucketlist, cost, synclanes, waittable
+from tests.fake_source import FakeSource
 from tests.tui import golden, inspected, measured, snapshots, through_time
 from tests.tui.driving import drive, until
 

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from ddpmon.messages import Environment, RankView, Sample
-from ddpmon.source import FakeSource
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
+from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, inspected, measured, snapshots
 from tests.tui.driving import drive, seen, until

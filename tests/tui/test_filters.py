@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ddpmon.messages import Sample
 from ddpmon.runs.logs import LAUNCHER, Said
-from ddpmon.source import FakeSource
 from ddpmon.tui.filters import QUANTITIES, FilterError, parse
+from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen
 

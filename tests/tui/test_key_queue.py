@@ -4,8 +4,8 @@ from textual import events
 from textual.keys import _character_to_key
 from textual.widgets import Input
 
-from ddpmon.source import FakeSource
 from ddpmon.tui import key_queue
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive, until
 

@@ -3,10 +3,10 @@
 import pytest
 
 from ddpmon.errors import UsageError
-from ddpmon.source import FakeSource
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.watched import Outcome
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen
 from tests.tui.tape import replaying

@@ -8,9 +8,10 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import last_launch, spec
 from ddpmon.launch.last_launch import LaunchForm
-from ddpmon.source import FakeSource, place
+from ddpmon.source import place
 from ddpmon.tui import launching
 from ddpmon.tui.screens.form import Form
+from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, resized, screen_text, seen, settle, until
 from tests.tui.test_runs import NOW, made

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ddpmon.source import FakeSource
+from tests.fake_source import FakeSource
 from tests.tui import measured, snapshots, through_time
 from tests.tui.driving import drive, screen_text
 from tests.tui.terminal import Terminal

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.config import NOTIFY
-from ddpmon.source import FakeSource
 from ddpmon.tui.notify import MOST, QUIET_S, Worsening, sequence
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive
 from tests.tui.terminal import Terminal

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddpmon.source import FakeSource
 from ddpmon.tui import keys
+from tests.fake_source import FakeSource
 from tests.tui import snapshots, tape, through_time
 from tests.tui.driving import drive
 

@@ -8,7 +8,6 @@ import pytest
 from ddpmon.errors import UsageError
 from ddpmon.messages import VerdictFacts
 from ddpmon.runs import Run, boot_id
-from ddpmon.source import FakeSource
 from ddpmon.source.place import Here
 from ddpmon.source.run_list import Listed
 from ddpmon.tui.frame import Frame
@@ -17,6 +16,7 @@ from ddpmon.tui.palette import DARK
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets import head
 from ddpmon.tui.widgets.runlist import RunList
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 
 

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from ddpmon.messages import OperatorRow, ProfiledRank, ProfileView
-from ddpmon.source import FakeSource
+from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, screen_text, until
 from tests.tui.tape import replaying

@@ -8,10 +8,11 @@ import threading
 import pytest
 
 from ddpmon import comparison, runs
-from ddpmon.source import FakeSource, place
+from ddpmon.source import place
 from ddpmon.source.run_list import AllRuns, ListedVerdict
 from ddpmon.tui.screens.ask import Dialog
 from ddpmon.tui.watched import Outcome
+from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, seen, settle, until
 

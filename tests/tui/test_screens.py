@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.source import FakeSource
+from tests.fake_source import FakeSource
 from tests.tui import golden, inspected, odd, snapshots
 from tests.tui.driving import drive, until
 

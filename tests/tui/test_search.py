@@ -5,9 +5,9 @@ import re
 import pytest
 
 from ddpmon.runs.logs import FoldedLine, Said
-from ddpmon.source import FakeSource
 from ddpmon.tui.search import ERRORS, Search, SearchError, parse
 from ddpmon.tui.widgets.loglist import FOUND, EntryStyle, entry_lines
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen
 from tests.tui.terminal import Terminal

@@ -3,8 +3,8 @@
 import pytest
 
 from ddpmon.messages import STATES, HeatView, RankView, RunView, Series
-from ddpmon.source import FakeSource
 from ddpmon.tui.frame import BADGES
+from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, seen

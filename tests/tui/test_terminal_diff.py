@@ -13,9 +13,9 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
-from ddpmon.source import FakeSource
 from ddpmon.tui import terminal_diff
 from ddpmon.tui.app import DdpmonApp
+from tests.fake_source import FakeSource
 from tests.tui import measured, snapshots
 from tests.tui.conftest import PAINT
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ddpmon.messages import Event
-from ddpmon.source import FakeSource
 from ddpmon.tui import keys, playback
+from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, until
 from tests.tui.tape import replaying

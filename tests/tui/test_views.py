@@ -7,8 +7,8 @@ import pytest
 
 from ddpmon.messages import Collective, Finding, PrintedView, Stack
 from ddpmon.runs.logs import Said
-from ddpmon.source import FakeSource
 from ddpmon.tui.rank_marks import accused
+from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, snapshots
 from tests.tui.driving import drive, seen

@@ -11,10 +11,10 @@ from ddpmon.analysis.over_time.longest_steps import LongestSteps
 from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.messages import Finding, Sample
-from ddpmon.source import FakeSource
 from ddpmon.store.clock import Clock
 from ddpmon.store.histories import Histories
 from ddpmon.store.parts import with_parts
+from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.worlds import own_times, world_with
 
