@@ -128,8 +128,10 @@ def messages_of(run_id: str, rank: int, pid: int, seq: int) -> list[msgspec.Stru
 def requests() -> list[msgspec.Struct]:
     """Return one message of each kind that a viewer may send."""
     m, inspected = messages, SeriesRequest(ranks=((0, 0),))
-    wish = m.Wish(SeriesRequest(), m.TimelineRequest(), "window", inspected, True, SeriesRequest(("loss",)))
-    return [m.Next(), m.Next(3, "an epoch", wish), m.Ask([0, 1]), m.Ask()]
+    view_request = m.ViewRequest(
+        SeriesRequest(), m.TimelineRequest(), "window", inspected, True, SeriesRequest(("loss",))
+    )
+    return [m.Next(), m.Next(3, "an epoch", view_request), m.Ask([0, 1]), m.Ask()]
 
 
 def random_bytes(noise: random.Random, _: msgspec.Struct) -> bytes:

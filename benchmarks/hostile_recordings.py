@@ -30,7 +30,7 @@ from launching import own_home
 from ddpmon import cli, runs
 from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import RecordingError
-from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, decode_snapshot, encode
+from ddpmon.messages import SeriesRequest, TimelineRequest, ViewRequest, decode_snapshot, encode
 from ddpmon.recording import tables
 from ddpmon.recording.player import Player
 from ddpmon.runs import Run
@@ -171,12 +171,14 @@ def _open(path: Path, whole: bytes) -> Iterator[sqlite3.Connection]:
 def play(run: Run) -> None:
     """Read a replay at several moments, with every view that a screen can request."""
     inspected = SeriesRequest(ranks=((0, 0),))
-    wish = Wish(SeriesRequest(), TimelineRequest(), "window", inspected, stacks=True, series=SeriesRequest(("loss",)))
+    view_request = ViewRequest(
+        SeriesRequest(), TimelineRequest(), "window", inspected, stacks=True, series=SeriesRequest(("loss",))
+    )
     player = Player(run)
     try:
         for part in (1.0, 0.4, 0.1):
             at = player.begin + part * (player.end - player.begin)
-            shot = player.at(at, wish)
+            shot = player.at(at, view_request)
             decode_snapshot(encode(shot))
             player.step_from(at, 1), player.step_from(at, -1), player.event_from(at, 1)
     finally:

@@ -39,7 +39,7 @@ from launching import cpu_s, middle, options
 from synthetic_ranks import Viewer, world_at_work
 from terminal import Dashboard, shown
 
-from ddpmon.messages import SeriesRequest, TimelineRequest, Wish, encode
+from ddpmon.messages import SeriesRequest, TimelineRequest, ViewRequest, encode
 
 SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
 RANKS = (64, 1024)
@@ -306,9 +306,9 @@ def simulated_hour(run_id: str, ranks: int, size: str, count: int) -> None:
     with tempfile.TemporaryDirectory(prefix="ddpmon-b") as folder:
         viewer = Viewer(runs.find(run_id))
         heat = SeriesRequest(rows=SIZES[size][1] - 6, columns=SIZES[size][0] - 20, beyond_chance=True)
-        wish = Wish(heat, TimelineRequest(rows=20))
+        view_request = ViewRequest(heat, TimelineRequest(rows=20))
         for number in range(KEPT_SNAPSHOTS):
-            (Path(folder) / f"{number:03}.frame").write_bytes(encode(viewer.next(wish=wish)[1]))
+            (Path(folder) / f"{number:03}.frame").write_bytes(encode(viewer.next(view_request=view_request)[1]))
         viewer.close()
         command = [sys.executable, __file__, "--hour", folder, "--count", str(count)]
         with shown(command, SIZES[size]) as dashboard:

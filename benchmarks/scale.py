@@ -39,7 +39,7 @@ import psutil
 from ddpmon import runs
 from ddpmon.analysis.steps.table import PHASES
 from ddpmon.hub import curve_keys
-from ddpmon.messages import MAX_STEP, Card, SeriesRequest, Wish
+from ddpmon.messages import MAX_STEP, Card, SeriesRequest, ViewRequest
 from ddpmon.recording.recording import Recording
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -51,7 +51,7 @@ from terminal import Dashboard, shown
 
 SIZE = 160, 50
 STEP_SHOWN = re.compile(r"step ([\d,]+)")
-WISH = Wish(strips=SeriesRequest(ranks=((0, 15),), columns=24))
+VIEW_REQUEST = ViewRequest(strips=SeriesRequest(ranks=((0, 15),), columns=24))
 """The view request of the first screen of that size."""
 PER_NODE = 8
 SETTLE_S = 8.0
@@ -192,7 +192,7 @@ def _measured(
     sizes = []
     while any(player.poll() is None for player in players):
         if args.viewer:
-            frame, shot = viewer.next(wish=WISH)
+            frame, shot = viewer.next(view_request=VIEW_REQUEST)
             seen.append((time.monotonic_ns() // 1000, shot.step))
             sizes.append(len(frame))
         elif dashboard is not None:

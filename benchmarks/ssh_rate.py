@@ -21,15 +21,15 @@ from launching import load, middle, options
 from synthetic_ranks import world_at_work
 
 from ddpmon import runs
-from ddpmon.messages import SeriesRequest, Snapshot, TimelineRequest, Wish, encode
+from ddpmon.messages import SeriesRequest, Snapshot, TimelineRequest, ViewRequest, encode
 from ddpmon.messages.changes import changed
 from ddpmon.remote.channel import GREETING, Framer, Shot, Taken, Unframer, Want, from_there
 
 SCREENS = {
-    "World": Wish(),
-    "Heat": Wish(heat=SeriesRequest(rows=32, columns=64, beyond_chance=True)),
-    "Comm": Wish(cost="window"),
-    "Timeline": Wish(timeline=TimelineRequest(rows=16)),
+    "World": ViewRequest(),
+    "Heat": ViewRequest(heat=SeriesRequest(rows=32, columns=64, beyond_chance=True)),
+    "Comm": ViewRequest(cost="window"),
+    "Timeline": ViewRequest(timeline=TimelineRequest(rows=16)),
 }
 SETTLE_S = 3.0
 
@@ -50,8 +50,8 @@ class Relay:
     def _send(self, message: Taken | Want) -> None:
         self._process.stdin.write(self._framer.frame(message))
 
-    def wish(self, wish: Wish) -> None:
-        self._send(Want(wish))
+    def request_view(self, view_request: ViewRequest) -> None:
+        self._send(Want(view_request))
 
     def read(self, seconds: float) -> list[Snapshot]:
         """Return the snapshots that come within so many seconds; only the first one, if none came before."""
@@ -86,7 +86,7 @@ class Relay:
         self._process.wait(10)
 
 
-def rate(run: runs.Run, wish: Wish, seconds: float) -> tuple[float, float, float, float]:
+def rate(run: runs.Run, view_request: ViewRequest, seconds: float) -> tuple[float, float, float, float]:
     """Measure the line of a screen.
 
     Returns:
@@ -96,7 +96,7 @@ def rate(run: runs.Run, wish: Wish, seconds: float) -> tuple[float, float, float
     try:
         relay.first_s()
         first_bytes = relay.came_bytes
-        relay.wish(wish)
+        relay.request_view(view_request)
         relay.read(SETTLE_S)
         before, began = relay.came_bytes, time.perf_counter()
         shots = relay.read(seconds)
@@ -120,8 +120,8 @@ def main() -> None:
     with world_at_work(given.ranks) as run:
         print(f"{given.ranks} ranks, {given.seconds:g} s each; {load()}")
         print(f"{'screen':<10} {'KB/s':>6} {'a second':>9} {'first KB':>9} {'as they are KB/s':>17}")
-        for name, wish in SCREENS.items():
-            came, often, first, plain = rate(run, wish, given.seconds)
+        for name, view_request in SCREENS.items():
+            came, often, first, plain = rate(run, view_request, given.seconds)
             print(f"{name:<10} {came / 1e3:>6.2f} {often:>9.2f} {first / 1e3:>9.1f} {plain / 1e3:>17.1f}", flush=True)
         times = []
         for _ in range(given.times):

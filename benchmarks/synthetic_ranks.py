@@ -231,10 +231,14 @@ class Viewer:
         self._socket.connect(runs.view_address(run.id))
         self._newest: Snapshot | None = None
 
-    def next(self, **wish: object) -> tuple[bytes, Snapshot]:
-        """Return the next snapshot, as it was received and decoded. `wish` has further fields of Next."""
+    def next(self, **view_request: object) -> tuple[bytes, Snapshot]:
+        """Return the next snapshot, as it was received and decoded. `view_request` has further fields of Next."""
         newest = self._newest
-        asked = Next(newest.version, newest.epoch, base=newest.version, **wish) if newest else Next(base=0, **wish)
+        asked = (
+            Next(newest.version, newest.epoch, base=newest.version, **view_request)
+            if newest
+            else Next(base=0, **view_request)
+        )
         self._socket.send(encode(asked))
         if not self._socket.poll(20_000):
             raise NoAnswerError

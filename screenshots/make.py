@@ -39,7 +39,7 @@ import story
 from ddpmon import runs
 from ddpmon.cli.commands.replaying import unpack
 from ddpmon.launch.last_launch import LaunchForm, remember
-from ddpmon.messages import Wish
+from ddpmon.messages import ViewRequest
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import recording_path
@@ -106,11 +106,11 @@ class Moment(FakeSource):
         super().__init__(now)
         self._log = Log(Reader(run))
 
-    def wish(self, wish: Wish) -> None:
+    def request_view(self, view_request: ViewRequest) -> None:
         """Granted at once."""
-        if wish != self.wished:
-            self.wished = wish
-            self.current = self._player.at(self._at, wish)
+        if view_request != self.requested:
+            self.requested = view_request
+            self.current = self._player.at(self._at, view_request)
 
     def close(self) -> None:
         self._player.close()

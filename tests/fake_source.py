@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpmon.messages import Snapshot, Wish
+from ddpmon.messages import Snapshot, ViewRequest
 from ddpmon.runs.logs import Log, Said
 from ddpmon.source.protocol import LocalSource, Tape
 
@@ -24,15 +24,15 @@ class FakeSource(LocalSource):
         self.said: list[Said] = []
         """Lines that the ranks print next; `logs` returns each of them once."""
         self.tape: Tape | None = None
-        self.wished = Wish()
+        self.requested = ViewRequest()
         self.closed = False
         self._log = Log(self._take_said)
 
     def snapshot(self) -> Snapshot | None:
         return self.current
 
-    def wish(self, wish: Wish) -> None:
-        self.wished = wish
+    def request_view(self, view_request: ViewRequest) -> None:
+        self.requested = view_request
 
     def silent_for(self) -> float:
         return self.silent

@@ -13,14 +13,14 @@ from ddpmon.messages import (
     Series,
     SeriesRequest,
     Snapshot,
+    ViewRequest,
     WireError,
-    Wish,
     decode_snapshot,
     encode,
 )
 from ddpmon.messages.changes import Changes, are_changes, changed
+from ddpmon.messages.view_requests import TimelineRequest
 from ddpmon.messages.viewers import ClockView
-from ddpmon.messages.wishes import TimelineRequest
 from tests.tui import kinds, measured, odd, snapshots
 
 
@@ -64,11 +64,11 @@ def shot(version, ranks=WORLD, state="running", **fields):
 class Looking:
     """A viewer, and what the hub keeps of it."""
 
-    def __init__(self, **wish):
-        self.sent, self.wish, self.has, self.bytes = Sent(), Wish(**wish), None, []
+    def __init__(self, **view_request):
+        self.sent, self.view_request, self.has, self.bytes = Sent(), ViewRequest(**view_request), None, []
 
     def look(self, made):
-        self.sent, frame = self.sent.answer(made, self.wish, self.has.version if self.has else 0)
+        self.sent, frame = self.sent.answer(made, self.view_request, self.has.version if self.has else 0)
         assert are_changes(frame)
         self.bytes.append(len(frame))
         self.has = changed(self.has, frame)
@@ -144,7 +144,7 @@ def test_series_go_on_and_begin_anew_and_clocks_come_where_they_are_shown():
     came = viewer.look(shot(2, 8, loss_series=longer, clocks=later))
     assert (came.loss_series, came.clocks) == (longer, clocks)
     assert viewer.bytes[1] < 1500
-    viewer.wish = Wish(timeline=TimelineRequest())
+    viewer.view_request = ViewRequest(timeline=TimelineRequest())
     thinned = Series(*(points[::2],) * 4)
     came = viewer.look(shot(3, 8, loss_series=thinned, clocks=later))
     assert (came.loss_series, came.clocks) == (thinned, later)
@@ -153,7 +153,7 @@ def test_series_go_on_and_begin_anew_and_clocks_come_where_they_are_shown():
 def test_who_missed_an_answer_gets_the_next_one_whole():
     viewer = Looking()
     viewer.look(shot(1, 8))
-    viewer.sent, _ = viewer.sent.answer(shot(2, 8), viewer.wish, 1)
+    viewer.sent, _ = viewer.sent.answer(shot(2, 8), viewer.view_request, 1)
     made = shot(3, 8)
     assert viewer.look(made) == made
 
@@ -161,7 +161,7 @@ def test_who_missed_an_answer_gets_the_next_one_whole():
 def test_changes_of_what_is_not_there_and_no_changes_are_refused():
     viewer = Looking()
     first = viewer.look(shot(1, 8))
-    _, frame = viewer.sent.answer(shot(2, 8), viewer.wish, 1)
+    _, frame = viewer.sent.answer(shot(2, 8), viewer.view_request, 1)
     for base in (None, replace(first, version=7), replace(first, epoch="other"), replace(first, ranks=first.ranks[:7])):
         with pytest.raises(WireError):
             changed(base, frame)

@@ -24,7 +24,7 @@ STACK = Stack(0, 1, 0, 0, 0, 99, [])
 
 
 def whole() -> Snapshot:
-    """With every part that screens wish for."""
+    """With every part that screens request."""
     return next(shot for shot in hostile.true_snapshots() if shot.heat is not None and len(shot.ranks) == 8)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import RecordingError
-from ddpmon.messages import SeriesRequest, Wish
+from ddpmon.messages import SeriesRequest, ViewRequest
 from ddpmon.source import LiveSource, RecordedSource, attach
 from tests.hub.conftest import stage, until  # noqa: F401  a fixture is used by its name
 from tests.recordings import UNUSABLE
@@ -75,7 +75,7 @@ def test_a_killed_hub_is_silence_and_the_next_one_is_found_again(stage, live):  
 def test_when_the_run_ended_and_no_hub_is_there_the_recording_takes_over(stage, live):  # noqa: F811
     hub = stage.hub()
     train(stage)
-    live.wish(Wish(heat=SeriesRequest(("own",), per_column=1, rows=10, columns=60)))
+    live.request_view(ViewRequest(heat=SeriesRequest(("own",), per_column=1, rows=10, columns=60)))
     newest(live, lambda s: s.window == (2, 30) and s.heat)
     hub.kill()
     hub.wait()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.messages import QUANTITIES, SeriesRequest, SeriesView, Snapshot, Wish
+from ddpmon.messages import QUANTITIES, SeriesRequest, SeriesView, Snapshot, ViewRequest
 from ddpmon.redaction import redact_text
 from ddpmon.runs import Run
 
@@ -56,11 +56,11 @@ def live_point(shot: Snapshot) -> Point:
     return Point(shot.step, shot.at, _named(values))
 
 
-def recorded_points(shot: Snapshot, view_of: Callable[[Wish], Snapshot]) -> Iterator[Point]:
+def recorded_points(shot: Snapshot, view_of: Callable[[ViewRequest], Snapshot]) -> Iterator[Point]:
     """Yield the series of an ended run, oldest first. `view_of` returns the snapshot with the parts of a request."""
     values: dict[tuple[int, float], dict[str, float]] = {}
     for name in shot.quantities:
-        series = view_of(Wish(series=SeriesRequest((name,), columns=MAX_POINTS))).series
+        series = view_of(ViewRequest(series=SeriesRequest((name,), columns=MAX_POINTS))).series
         for step, seconds, ends in [] if series is None else _rows(series):
             values.setdefault((step, shot.run.started_at + seconds), {}).update(_ends(name.replace(":", "/"), *ends))
     last = 0

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from ddpmon.messages import END_STATES, RankView, Series, Snapshot, Wish, encode
+from ddpmon.messages import END_STATES, RankView, Series, Snapshot, ViewRequest, encode
 from ddpmon.messages.changes import NO_SAMPLE, SAMPLE_COLUMNS, SERIES, Changed, Changes, Columns, Tail
 
 ROWS = 192
@@ -30,7 +30,7 @@ _news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environme
 """Reads the fields of a rank whose changes are sent at once."""
 _ROW = tuple(name for name in RankView.__struct_fields__ if name not in {"rank", "sample"})
 _SHOWN_WITH = {"clocks": "timeline"}
-"""Fields that grow with the world and that only one screen shows, each with the part of a wish that requests both."""
+"""Fields that grow with the world and that only one screen shows, each with its field of ViewRequest."""
 
 
 class Sent:
@@ -46,21 +46,21 @@ class Sent:
         self.is_whole = False
         """True if the viewer has a complete snapshot of one version."""
 
-    def answer(self, shot: Snapshot, wish: Wish, base: int, level: int = 1) -> tuple[Sent, bytes]:
+    def answer(self, shot: Snapshot, view_request: ViewRequest, base: int, level: int = 1) -> tuple[Sent, bytes]:
         """Return the state after an answer, and the answer's frame, which updates the viewer to a snapshot.
 
         Args:
             shot: The snapshot to send.
-            wish: The parts that the viewer's screen shows.
+            view_request: The parts that the viewer's screen shows.
             base: The version that the viewer says it has, or 0.
             level: Level of compression, or 0 if the connection compresses.
 
         """
         after = Sent()
         after._rows, after._at = self._rows.copy(), self._at.copy()
-        return after, after._answer(self._shot, shot, wish, base, level)
+        return after, after._answer(self._shot, shot, view_request, base, level)
 
-    def _answer(self, last: Snapshot | None, shot: Snapshot, wish: Wish, base: int, level: int) -> bytes:
+    def _answer(self, last: Snapshot | None, shot: Snapshot, view_request: ViewRequest, base: int, level: int) -> bytes:
         if last is None or base != last.version or not base or len(shot.ranks) != len(self._rows):
             last = None
         self.is_whole = True
@@ -69,7 +69,7 @@ class Sent:
             self._rows = [RankView(rank) for rank in ranks]
             self._at = [0] * len(self._rows)
         else:
-            ranks = self._due(shot, wish)
+            ranks = self._due(shot, view_request)
         news = Changed(rows=self._columns(shot, list(ranks), exact=last is None))
         for name in Snapshot.__struct_fields__:
             value, before = getattr(shot, name), getattr(last, name, UNSET)
@@ -77,7 +77,7 @@ class Sent:
                 continue
             if name in SERIES:
                 setattr(news, name, _tail(Series() if last is None else before, value))
-            elif last is None or name not in _SHOWN_WITH or getattr(wish, _SHOWN_WITH[name]):
+            elif last is None or name not in _SHOWN_WITH or getattr(view_request, _SHOWN_WITH[name]):
                 setattr(news, name, value)
             else:
                 shot = msgspec.structs.replace(shot, **{name: before})  # The viewer keeps the earlier value.
@@ -85,14 +85,14 @@ class Sent:
         self._shot = shot
         return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), level)))
 
-    def _due(self, shot: Snapshot, wish: Wish) -> list[int]:
+    def _due(self, shot: Snapshot, view_request: ViewRequest) -> list[int]:
         """Return the ranks to send, in ascending order."""
         rows = self._rows
         others = [rank for rank, view in enumerate(shot.ranks) if view != rows[rank]]
         if len(others) <= ROWS or shot.state in END_STATES:
             return others
         self.is_whole = False
-        shown = _shown(wish)
+        shown = _shown(view_request)
         due = [rank for rank in others if rank in shown or _has_news(rows[rank], shot.ranks[rank])]
         rest = set(others).difference(due)
         due += heapq.nsmallest(
@@ -115,9 +115,14 @@ class Sent:
         return columns
 
 
-def _shown(wish: Wish) -> set[int]:
-    """Return the ranks that a viewer's screen shows, according to its wish."""
-    return {rank for part in (wish.strips, wish.samples, wish.inspect) if part for rank in part.listed}
+def _shown(view_request: ViewRequest) -> set[int]:
+    """Return the ranks that a viewer's screen shows, according to its view request."""
+    return {
+        rank
+        for part in (view_request.strips, view_request.samples, view_request.inspect)
+        if part
+        for rank in part.listed
+    }
 
 
 def _has_news(before: RankView, now: RankView) -> bool:

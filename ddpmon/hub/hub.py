@@ -29,7 +29,7 @@ from ddpmon.hub.sockets import Sockets
 from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.hub.viewers import Viewers
-from ddpmon.messages import Ask, FromRank, Hello, Snapshot, ToRank, Wish
+from ddpmon.messages import Ask, FromRank, Hello, Snapshot, ToRank, ViewRequest
 from ddpmon.recording.collector import Collector
 from ddpmon.runs import open_files
 from ddpmon.store.endings import ends_here, whole_ending
@@ -312,13 +312,13 @@ class Hub:
             self._asking.ask(request.ranks, time.monotonic())
         self._viewers.hurry()
 
-    def _with_parts(self, shot: Snapshot, wish: Wish) -> Snapshot:
-        shot = with_parts(shot, self._store, wish)
-        if wish.printed is not None:
-            printed = self._nodes.printed(wish.printed, time.monotonic())
+    def _with_parts(self, shot: Snapshot, view_request: ViewRequest) -> Snapshot:
+        shot = with_parts(shot, self._store, view_request)
+        if view_request.printed is not None:
+            printed = self._nodes.printed(view_request.printed, time.monotonic())
             shot = msgspec.structs.replace(shot, printed=printed)
-        if wish.cores is not None:
-            shot = msgspec.structs.replace(shot, cores=self._cores.view(wish.cores))
+        if view_request.cores is not None:
+            shot = msgspec.structs.replace(shot, cores=self._cores.view(view_request.cores))
         return shot
 
     def _end(self) -> None:

@@ -12,7 +12,7 @@ import zmq
 from ddpmon.hub.changes import Sent
 from ddpmon.hub.cpu_budget import CpuBudget
 from ddpmon.hub.receiving import Socket, receive
-from ddpmon.messages import Ask, Snapshot, WireError, Wish, decode_from_viewer, encode
+from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer, encode
 
 EVERY_S = 0.5
 """Shortest interval between two snapshots."""
@@ -27,7 +27,7 @@ RELAYED_S = 2.0
 asks again after three seconds."""
 MOST = 256
 FRAMES_KEPT = 64
-"""Largest number of encodings of the current snapshot that are kept, one for each wish."""
+"""Largest number of encodings of the current snapshot that are kept, one for each view request."""
 SENT_KEPT = 16
 """Largest number of viewers with a baseline for changes. If there are more, viewers get whole snapshots in turn."""
 NOTHING = Sent()
@@ -47,7 +47,7 @@ class Viewers:
     Args:
         socket: The socket to which viewers connect.
         build: Makes the snapshot of this moment, with a version.
-        with_parts: Adds the parts of a wish to a snapshot.
+        with_parts: Adds the parts of a view request to a snapshot.
         ask: Passes a request for stacks or profiles to ranks.
         epoch: Identifies this process of the hub.
         relay: Takes a viewer and its request. Returns whether another hub answers it.
@@ -59,7 +59,7 @@ class Viewers:
         self,
         socket: Socket,
         build: Callable[[int], Snapshot],
-        with_parts: Callable[[Snapshot, Wish], Snapshot],
+        with_parts: Callable[[Snapshot, ViewRequest], Snapshot],
         ask: Callable[[Ask], None],
         epoch: str,
         relay: Callable[[bytes, bytes], bool] = _no_other,
@@ -75,20 +75,20 @@ class Viewers:
         """Waiting viewers by connection: the version that each has, and the moment by which it must get an answer."""
         self._relayed: dict[bytes, float] = {}
         """Viewers that another hub answers, and the moment until which it may take."""
-        self._wishes: dict[bytes, Wish] = {}
+        self._view_requests: dict[bytes, ViewRequest] = {}
         self._bases: dict[bytes, int] = {}
         """Version of this hub that each viewer which accepts changes has, or 0."""
         self._sent: dict[bytes, Sent] = {}
         """State of each of these viewers, in the order of their last requests."""
-        self._answers: dict[tuple[Sent, Wish, int], tuple[Sent, bytes]] = {}
-        """Answers with the current snapshot, by a viewer's state, wish and version: the new state, and the frame."""
-        self._whole_of: dict[Wish, Sent] = {}
-        """Shared state of all viewers that have the complete current snapshot, by wish."""
+        self._answers: dict[tuple[Sent, ViewRequest, int], tuple[Sent, bytes]] = {}
+        """Answers with the current snapshot, by a viewer's state, request and version: the new state, and the frame."""
+        self._whole_of: dict[ViewRequest, Sent] = {}
+        """Shared state of all viewers that have the complete current snapshot, by view request."""
         self._asked_at: dict[bytes, float] = {}
         """Moment of each viewer's last request, in the order of these moments."""
         self._current: Snapshot | None = None
-        self._frames: dict[Wish, bytes] = {}
-        """Encodings of the current snapshot, by wish."""
+        self._frames: dict[ViewRequest, bytes] = {}
+        """Encodings of the current snapshot, by view request."""
         self._built_at = float("-inf")
         self._every_s = EVERY_S
         self._pace = CpuBudget(SNAPSHOT_SHARE)
@@ -127,14 +127,14 @@ class Viewers:
             self._waiting[viewer] = (version, now + AGAIN_S)
         self._asked_at.pop(viewer, None)
         self._asked_at[viewer] = now
-        self._wishes[viewer] = request.wish
+        self._view_requests[viewer] = request.view_request
         if request.base is not None:
             self._bases[viewer] = request.base if request.epoch == self._epoch else 0
         else:
             self._bases.pop(viewer, None)
         if len(self._asked_at) > MOST:
             gone = next(iter(self._asked_at))
-            del self._asked_at[gone], self._wishes[gone]
+            del self._asked_at[gone], self._view_requests[gone]
             self._bases.pop(gone, None)
 
     def serve(self, now: float) -> None:
@@ -166,25 +166,25 @@ class Viewers:
 
     def _send(self, identity: bytes) -> None:
         assert self._current is not None  # noqa: S101  callers have renewed it
-        wish = self._wishes.get(identity, Wish())
-        frame = self._changes(identity, wish) if identity in self._bases else self._whole(wish)
+        view_request = self._view_requests.get(identity, ViewRequest())
+        frame = self._changes(identity, view_request) if identity in self._bases else self._whole(view_request)
         if not self._deliver(identity, frame):
             self.show(identity, frame)
 
-    def _whole(self, wish: Wish) -> bytes:
+    def _whole(self, view_request: ViewRequest) -> bytes:
         assert self._current is not None  # noqa: S101  see _send
-        if wish not in self._frames:
+        if view_request not in self._frames:
             if len(self._frames) >= FRAMES_KEPT:
                 self._frames.clear()
-            self._frames[wish] = encode(self._with_parts(self._current, wish))
-        return self._frames[wish]
+            self._frames[view_request] = encode(self._with_parts(self._current, view_request))
+        return self._frames[view_request]
 
-    def _changes(self, identity: bytes, wish: Wish) -> bytes:
+    def _changes(self, identity: bytes, view_request: ViewRequest) -> bytes:
         assert self._current is not None  # noqa: S101  see _send
-        key = self._sent.pop(identity, NOTHING), wish, self._bases[identity]
+        key = self._sent.pop(identity, NOTHING), view_request, self._bases[identity]
         if key not in self._answers:
-            sent, frame = key[0].answer(self._with_parts(self._current, wish), wish, key[2])
-            self._answers[key] = self._whole_of.setdefault(wish, sent) if sent.is_whole else sent, frame
+            sent, frame = key[0].answer(self._with_parts(self._current, view_request), view_request, key[2])
+            self._answers[key] = self._whole_of.setdefault(view_request, sent) if sent.is_whole else sent, frame
         self._sent[identity], frame = self._answers[key]
         if len(self._sent) > SENT_KEPT:
             del self._sent[next(iter(self._sent))]

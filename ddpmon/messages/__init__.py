@@ -4,7 +4,7 @@
 - Between ranks and hub: `ranks` declares the messages, `steps` the record of a step, `stack_samples` and `profiles`
   the measurements that the hub requests of slow ranks.
 - Between the hubs of several machines: `nodes`.
-- Between viewers and hub: `wishes` declares the requests, `viewers` the snapshot, `rank_view` its row of a rank,
+- Between viewers and hub: `view_requests` declares the requests, `viewers` the snapshot, `rank_view` its row of a rank,
   `view_parts` its parts that are sent on request, `cells` the byte values of its charts, `changes` its delta encoding.
 - Checks: `wire` encodes and checks messages, `snapshots` checks snapshots.
 - Files: `folder` describes the files that ranks leave in the run's folder, `guarded_socket` connects to its sockets.
@@ -99,6 +99,15 @@ from ddpmon.messages.view_parts import (
     TimelineRow,
     TimelineStep,
     TimelineView,
+)
+from ddpmon.messages.view_requests import (
+    Ask,
+    Next,
+    RankSpans,
+    SeriesRequest,
+    TimelineRequest,
+    ViewRequest,
+    merge_requests,
 )
 from ddpmon.messages.viewers import (
     Attempt,
@@ -201,13 +210,4 @@ from ddpmon.messages.wire import (
     decode_lenient,
     decode_to_rank,
     encode,
-)
-from ddpmon.messages.wishes import (
-    Ask,
-    Next,
-    RankSpans,
-    SeriesRequest,
-    TimelineRequest,
-    Wish,
-    together,
 )

@@ -22,6 +22,13 @@ from ddpmon.messages.ranks import (
 )
 from ddpmon.messages.stack_samples import StackSamples
 from ddpmon.messages.steps import Pause, Step
+from ddpmon.messages.view_requests import (
+    Ask,
+    FromViewer,
+    RankSpans,
+    SeriesRequest,
+    ViewRequest,
+)
 from ddpmon.messages.vocabulary import (
     COST_WINDOWS,
     DEVICE_COURSES,
@@ -37,13 +44,6 @@ from ddpmon.messages.vocabulary import (
     PHASES,
     SAMPLE_SECONDS,
     WHOLE_RUN,
-)
-from ddpmon.messages.wishes import (
-    Ask,
-    FromViewer,
-    RankSpans,
-    SeriesRequest,
-    Wish,
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -64,7 +64,7 @@ _SERIES_OF_CELLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "samples": (DEVICE_COURSES, SAMPLE_SECONDS),
     "cores": ((), SAMPLE_SECONDS),
 }
-"""For each part of a wish: the quantities it may name, and the steps or seconds that a column may cover."""
+"""For each part of a view_request: the quantities it may name, and the steps or seconds that a column may cover."""
 _KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _ADDRESS = re.compile(r"tcp://[0-9A-Za-z.:%_\-\[\]]{1,100}:[0-9]{1,5}")
 
@@ -139,19 +139,19 @@ def decode_from_viewer(frame: bytes) -> FromViewer:
     """Decode and check a message of a viewer."""
     request = decode(_from_viewer, frame)
     if not isinstance(request, Ask):
-        check_wish(request.wish)
+        check_view_request(request.view_request)
     return request
 
 
-def check_wish(wish: Wish) -> None:
-    """Check names, columns and spans of ranks in a wish, or raise a WireError that names the wrong part."""
-    require(wish.cost in (None, *COST_WINDOWS), "steps that the cost is of", str(wish.cost)[:40])
-    if wish.timeline is not None:
-        _check_spans(wish.timeline.ranks)
-    if wish.series is not None:
-        require(len(wish.series.quantities) == 1, "quantities", wish.series.quantities[:2])
+def check_view_request(view_request: ViewRequest) -> None:
+    """Check names, columns and spans of ranks in a view request, or raise a WireError that names the wrong part."""
+    require(view_request.cost in (None, *COST_WINDOWS), "steps that the cost is of", str(view_request.cost)[:40])
+    if view_request.timeline is not None:
+        _check_spans(view_request.timeline.ranks)
+    if view_request.series is not None:
+        require(len(view_request.series.quantities) == 1, "quantities", view_request.series.quantities[:2])
     for part, (names, per_column) in _SERIES_OF_CELLS.items():
-        request: SeriesRequest | None = getattr(wish, part)
+        request: SeriesRequest | None = getattr(view_request, part)
         if request is not None:
             require(set(request.quantities) <= set(names), "quantities", request.quantities[:8])
             require(request.per_column in per_column, "steps or seconds in a column", request.per_column)
@@ -160,7 +160,7 @@ def check_wish(wish: Wish) -> None:
             # A screen has no more lines than this. Rows of a heat map may cover several ranks.
             few = sum(last - first + 1 for first, last in request.ranks or ()) <= HEAT_MOST
             require(few or part.startswith("heat"), "ranks", request.ranks)
-    require(wish.inspect is None or bool(wish.inspect.ranks), "ranks to inspect", None)
+    require(view_request.inspect is None or bool(view_request.inspect.ranks), "ranks to inspect", None)
 
 
 def _check_spans(spans: RankSpans | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.episodes import as_of
 from ddpmon.errors import RecordingError
-from ddpmon.messages import Event, Snapshot, Wish
+from ddpmon.messages import Event, Snapshot, ViewRequest
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.merged import Merged
 from ddpmon.recording.playback import TICK_S, Playback
@@ -28,7 +28,7 @@ MARK_S = 5.0
 """Shortest interval between two marks from which playing can continue."""
 MARKS_MOST = 2000
 EPOCH = "replay"
-NO_WISH = Wish()
+NO_REQUEST = ViewRequest()
 
 
 @dataclass(frozen=True)
@@ -79,25 +79,25 @@ class Player:
     def close(self) -> None:
         self._recording.close()
 
-    def at(self, unix: float, wish: Wish = NO_WISH) -> Snapshot:
-        """Return the snapshot of a moment, with the parts that are wished for; from the run's end on, the last one.
+    def at(self, unix: float, view_request: ViewRequest = NO_REQUEST) -> Snapshot:
+        """Return the snapshot of a moment, with the parts that are requested; from the run's end on, the last one.
 
         Raises:
             RecordingError: the recording is damaged.
 
         """
         if unix >= self.end:
-            if wish.heat is not None and not self._has_whole_heat:
+            if view_request.heat is not None and not self._has_whole_heat:
                 self._has_whole_heat = True
                 self._last.heat = whole_heat(self._recording)
-            return with_parts(self._final, self._last, wish)
+            return with_parts(self._final, self._last, view_request)
         with self._readable():
             store = self._play_to(max(unix, self.begin))
         store.events = deque(self._events_until(self._now), maxlen=EVENTS)
         store.events.extend(self._how_exactly(store))
         store.histories.logged_of(self._last.histories, self._now - self._run.created_at)
         self._version += 1
-        return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, wish)
+        return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, view_request)
 
     def step_from(self, unix: float, by: int) -> float:
         """Return the moment at which the next step ends (`by` 1) or the step before the last one ended (`by` -1)."""

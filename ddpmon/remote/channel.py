@@ -16,8 +16,8 @@ from typing import TypeAlias
 import msgspec
 
 import ddpmon
-from ddpmon.messages import MAX_WORLD, WireError, Wish
-from ddpmon.messages.wire import check_wish, decode, require
+from ddpmon.messages import MAX_WORLD, ViewRequest, WireError
+from ddpmon.messages.wire import check_view_request, decode, require
 from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, STREAMS
 from ddpmon.runs.run import check_values
@@ -104,7 +104,7 @@ class Taken(msgspec.Struct, array_like=True, tag="taken"):
 class Want(msgspec.Struct, array_like=True, tag="want"):
     """Requests the parts that the near side shows; they are sent from now on."""
 
-    wish: Wish = Wish()
+    view_request: ViewRequest = ViewRequest()
     printed: bool = False
     runs: bool = False
 
@@ -204,5 +204,5 @@ def from_here(message: bytes) -> FromHere:
     """Decode a message of the near side. Raise WireError if it is unknown or invalid."""
     decoded = decode(_from_here, message)
     if isinstance(decoded, Want):
-        check_wish(decoded.wish)
+        check_view_request(decoded.view_request)
     return decoded

@@ -114,7 +114,7 @@ class Relay:
             self._credits = min(CREDITS, self._credits + 1)
         elif isinstance(message, Want):
             self._want = message
-            self._source.wish(message.wish)
+            self._source.request_view(message.view_request)
         elif isinstance(message, AskThere):
             self._source.ask(message.ranks, message.profile_steps, message.peak_flops)
         else:
@@ -137,7 +137,7 @@ class Relay:
             self._credits -= 1
             base = self._sent.version if self._sent is not None and self._sent.epoch == shot.epoch else 0
             # The line itself compresses.
-            self._viewer, changes = self._viewer.answer(shot, self._want.wish, base, level=0)
+            self._viewer, changes = self._viewer.answer(shot, self._want.view_request, base, level=0)
             self._sent = shot
             self._send(Shot(changes))
         while news := self._source.news():

@@ -18,7 +18,7 @@ import msgspec
 
 import ddpmon
 from ddpmon.errors import DdpmonError, UnreachableError
-from ddpmon.messages import END_STATES, Snapshot, Wish
+from ddpmon.messages import END_STATES, Snapshot, ViewRequest
 from ddpmon.plain import plain
 from ddpmon.remote.address import Address
 from ddpmon.remote.channel import (
@@ -133,9 +133,9 @@ class RemoteSource:
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
-    def wish(self, wish: Wish) -> None:
-        if wish != self._want.wish:
-            self._change_want(wish=wish)
+    def request_view(self, view_request: ViewRequest) -> None:
+        if view_request != self._want.view_request:
+            self._change_want(view_request=view_request)
 
     def silent_for(self) -> float:
         if self._snapshot is not None and self._snapshot.state in END_STATES:

@@ -15,7 +15,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
-from ddpmon.messages import END_STATES, Ask, Next, Snapshot, WireError, Wish, checked, decode_snapshot, encode
+from ddpmon.messages import END_STATES, Ask, Next, Snapshot, ViewRequest, WireError, checked, decode_snapshot, encode
 from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
 from ddpmon.messages.guarded_socket import GuardedSocket, wrong
 from ddpmon.plain import plain
@@ -102,8 +102,8 @@ class LiveSource(LocalSource):
         self._base: Snapshot | None = None
         """The hub's last snapshot, against which the hub may send only the changes."""
         self.refused = ""
-        self._wish = self._requested = self._answered = Wish()
-        """The viewer's current wish, the wish of the last request, and the wish that the last answer fulfilled."""
+        self._view_request = self._sent_request = self._answered_request = ViewRequest()
+        """The parts that the viewer needs now, those of the last request sent, and of the last answer received."""
         self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._questions: deque[Ask] = deque()
@@ -112,7 +112,7 @@ class LiveSource(LocalSource):
         """A pair of connected sockets: a byte sent to the first wakes the thread, which polls the second."""
         self._asking.setblocking(False)  # once the run has ended, nobody reads these bytes
         self._closing = threading.Event()
-        self._wished = threading.Event()
+        self._view_requested = threading.Event()
         self._thread = threading.Thread(target=self._read, name="ddpmon-source", daemon=True)
         self._thread.start()
 
@@ -123,10 +123,10 @@ class LiveSource(LocalSource):
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
-    def wish(self, wish: Wish) -> None:
-        if wish != self._wish:
-            self._wish = wish
-            self._wished.set()
+    def request_view(self, view_request: ViewRequest) -> None:
+        if view_request != self._view_request:
+            self._view_request = view_request
+            self._view_requested.set()
             self._wake()
 
     @property
@@ -158,7 +158,7 @@ class LiveSource(LocalSource):
 
     def close(self) -> None:
         self._closing.set()
-        self._wished.set()
+        self._view_requested.set()
         self._wake()
         self._thread.join(2.0)
         self._asking.close()
@@ -194,16 +194,16 @@ class LiveSource(LocalSource):
 
         store = None
         while not self._closing.is_set():
-            self._wished.clear()
-            if self._wish != self._answered and self._snapshot is not None:
+            self._view_requested.clear()
+            if self._view_request != self._answered_request and self._snapshot is not None:
                 try:
                     store = store or recorded_state(runs.load(self._run.id))[1]
                 except (RecordingError, RunNotFoundError):
                     return
-                self._answered = self._wish
+                self._answered_request = self._view_request
                 with contextlib.suppress(WireError):  # the previous snapshot stays on the screen
-                    self._snapshot = checked(with_parts(self._snapshot, store, self._answered))
-            self._wished.wait()
+                    self._snapshot = checked(with_parts(self._snapshot, store, self._answered_request))
+            self._view_requested.wait()
 
     def _see_to_the_run(self) -> None:
         """Replace the run's supervisor if it was killed, so that the run's end is recorded, and tell the user."""
@@ -219,11 +219,11 @@ class LiveSource(LocalSource):
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         self._door.keep()
         newest = self._snapshot
-        self._requested = self._wish
-        answered = newest is not None and self._requested == self._answered
+        self._sent_request = self._view_request
+        answered = newest is not None and self._sent_request == self._answered_request
         epoch = newest.epoch if newest else ""
         base = self._base.version if self._base and self._base.epoch == epoch else 0
-        request = Next(newest.version if newest and answered else 0, epoch, self._requested, base)
+        request = Next(newest.version if newest and answered else 0, epoch, self._sent_request, base)
         try:
             socket.send(encode(request), zmq.NOBLOCK)
         except zmq.Again:
@@ -243,7 +243,7 @@ class LiveSource(LocalSource):
             if self._asked_for.fileno() in ready:
                 self._asked_for.recv(4096)
                 self._pass_on(socket)
-                if self._wish != self._requested:
+                if self._view_request != self._sent_request:
                     return  # the new request gets an answer at once
             if socket not in ready:
                 if ready:
@@ -263,10 +263,10 @@ class LiveSource(LocalSource):
             self.refused = ""
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
-            # The answer to an earlier wish may have been on its way. The answer to this wish then has the same version.
-            if not same or self._requested != self._answered or answer != newest:
+            # The answer to an earlier request may arrive after a new request, whose answer then has the same version.
+            if not same or self._sent_request != self._answered_request or answer != newest:
                 self._snapshot = answer
-            self._answered = self._requested
+            self._answered_request = self._sent_request
             self._output.take(answer)
             if answer.state == "lost":  # the hub saw all processes end, but not how the run ended
                 self._take_the_recording()
@@ -296,7 +296,7 @@ class LiveSource(LocalSource):
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return
-            self._snapshot, self._answered = checked(recorded_snapshot(run)), Wish()
+            self._snapshot, self._answered_request = checked(recorded_snapshot(run)), ViewRequest()
             self._ended, self.refused = True, ""
         except (RecordingError, RunNotFoundError, WireError):
             return  # the viewer shows for how long the hub has been silent

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ddpmon.messages import Snapshot, Wish
+from ddpmon.messages import Snapshot, ViewRequest
 from ddpmon.runs.logs import Log
 
 
@@ -59,7 +59,7 @@ class Source(Protocol):
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot: the same object until a new one arrives, and None before the first."""
 
-    def wish(self, wish: Wish) -> None:
+    def request_view(self, view_request: ViewRequest) -> None:
         """Request the parts of the snapshot that only some screens show, for this and all later snapshots."""
 
     @property

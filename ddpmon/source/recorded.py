@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ddpmon.errors import RecordingError
-from ddpmon.messages import Snapshot, WireError, Wish, checked
+from ddpmon.messages import Snapshot, ViewRequest, WireError, checked
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
 from ddpmon.source.protocol import EndedSource
@@ -31,21 +31,21 @@ class RecordedSource(EndedSource):
         except WireError as error:
             raise RecordingError(f"the recording of {run.name} ({run.id}) contains an invalid value: {error}") from None
         self._run, self._has_whole_heat = run, False
-        self._wish = Wish()
+        self._view_request = ViewRequest()
         self._log = Log(Reader(run))
 
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
-    def wish(self, wish: Wish) -> None:
+    def request_view(self, view_request: ViewRequest) -> None:
         from ddpmon.store.parts import with_parts
 
-        if wish != self._wish:
-            self._wish = wish
-            if wish.heat is not None and not self._has_whole_heat:
+        if view_request != self._view_request:
+            self._view_request = view_request
+            if view_request.heat is not None and not self._has_whole_heat:
                 self._read_heat()
             with contextlib.suppress(WireError):  # the previous snapshot stays on the screen
-                self._snapshot = checked(with_parts(self._snapshot, self._store, wish))
+                self._snapshot = checked(with_parts(self._snapshot, self._store, view_request))
 
     def _read_heat(self) -> None:
         """Read the run's steps from the first one on, which only Heat needs. If that fails, the latest steps remain."""

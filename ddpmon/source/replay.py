@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from ddpmon.errors import RecordingError
-from ddpmon.messages import RunView, Snapshot, WireError, Wish, checked
+from ddpmon.messages import RunView, Snapshot, ViewRequest, WireError, checked
 from ddpmon.plain import plain
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
@@ -45,7 +45,7 @@ class ReplaySource(EndedSource):
         self._moved_at = time.monotonic()
         self._snapshot: Snapshot | None = None
         self._shown: float | None = None
-        self._wish = Wish()
+        self._view_request = ViewRequest()
         self._keys: list[tuple[str, int]] = []
         self._pressed = True
         """True when a key moved the cursor, so that the snapshot at its new position is shown at once."""
@@ -92,10 +92,10 @@ class ReplaySource(EndedSource):
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
-    def wish(self, wish: Wish) -> None:
+    def request_view(self, view_request: ViewRequest) -> None:
         with self._turn:
-            if wish != self._wish:
-                self._wish, self._pressed = wish, True
+            if view_request != self._view_request:
+                self._view_request, self._pressed = view_request, True
                 self._turn.notify()
 
     def logs(self) -> Log:
@@ -125,7 +125,7 @@ class ReplaySource(EndedSource):
     def _play(self) -> None:
         try:
             while (at := self._next()) is not None:
-                shot = checked(self._player.at(at, self._wish))
+                shot = checked(self._player.at(at, self._view_request))
                 self._shown, self._snapshot = at, shot
         except RecordingError as error:
             self._give_up(str(error))

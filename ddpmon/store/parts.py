@@ -38,7 +38,7 @@ from ddpmon.messages import (
     TimelineRow,
     TimelineStep,
     TimelineView,
-    Wish,
+    ViewRequest,
 )
 from ddpmon.plain import utf8
 from ddpmon.store.costs import cost_view
@@ -50,24 +50,28 @@ _HOT = {"wait": 0.5, "gpu": 0.5}
 """Share from which on a cell is hot: a wait of half of the step, or a GPU that is idle for half of the time."""
 
 
-def with_parts(shot: Snapshot, store: Store, wish: Wish) -> Snapshot:
+def with_parts(shot: Snapshot, store: Store, view_request: ViewRequest) -> Snapshot:
     """Return the snapshot with the requested parts added."""
-    if wish == Wish():
+    if view_request == ViewRequest():
         return shot
     return msgspec.structs.replace(
         shot,
-        heat=_heat(store, wish.heat, *(wish.heat.quantities[:1] or HEAT_METRICS[:1])) if wish.heat else None,
-        timeline=_timeline(store, wish.timeline) if wish.timeline else None,
-        cost=cost_view(store, wish.cost) if wish.cost else None,
-        inspect=inspect_view(store, wish.inspect.listed[0], wish.inspect) if wish.inspect else None,
-        stacks=stack_views(store) if wish.stacks else [],
-        series=_series(store, wish.series) if wish.series else None,
-        heat_phases=_heat_phases(store, wish.heat_phases) if wish.heat_phases else [],
-        sync=_sync(store, wish.sync) if wish.sync else None,
-        strips=_strips(store, wish.strips) if wish.strips else None,
-        samples=_samples(store, wish.samples) if wish.samples else None,
-        profile=(store.profile or NO_PROFILE) if wish.profile else None,
-        cores=CoursesView(wish.cores.per_column, 0, []) if wish.cores else None,  # not recorded
+        heat=_heat(store, view_request.heat, *(view_request.heat.quantities[:1] or HEAT_METRICS[:1]))
+        if view_request.heat
+        else None,
+        timeline=_timeline(store, view_request.timeline) if view_request.timeline else None,
+        cost=cost_view(store, view_request.cost) if view_request.cost else None,
+        inspect=inspect_view(store, view_request.inspect.listed[0], view_request.inspect)
+        if view_request.inspect
+        else None,
+        stacks=stack_views(store) if view_request.stacks else [],
+        series=_series(store, view_request.series) if view_request.series else None,
+        heat_phases=_heat_phases(store, view_request.heat_phases) if view_request.heat_phases else [],
+        sync=_sync(store, view_request.sync) if view_request.sync else None,
+        strips=_strips(store, view_request.strips) if view_request.strips else None,
+        samples=_samples(store, view_request.samples) if view_request.samples else None,
+        profile=(store.profile or NO_PROFILE) if view_request.profile else None,
+        cores=CoursesView(view_request.cores.per_column, 0, []) if view_request.cores else None,  # not recorded
     )
 
 
@@ -154,16 +158,16 @@ def within(rank: int, spans: RankSpans) -> bool:
     return place > 0 and rank <= spans[place - 1][1]
 
 
-def _timeline(store: Store, wish: TimelineRequest) -> TimelineView | None:
+def _timeline(store: Store, request: TimelineRequest) -> TimelineView | None:
     if store.world is None:
         return None
-    chosen = store.longest_steps.find(wish.step) if wish.step else None
-    view = timeline(store.world if chosen is None else chosen, wish.steps, *ranks_to_fix(store.findings))
+    chosen = store.longest_steps.find(request.step) if request.step else None
+    view = timeline(store.world if chosen is None else chosen, request.steps, *ranks_to_fix(store.findings))
     world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
     rows = []
-    order = [each for each in view.order if wish.ranks is None or within(world.ranks[each], wish.ranks)]
-    for column in order[wish.first : wish.first + wish.rows]:
+    order = [each for each in view.order if request.ranks is None or within(world.ranks[each], request.ranks)]
+    for column in order[request.first : request.first + request.rows]:
         each = [
             tuple(round(float(value), 3) for values in phases for value in values[i, column]) for i in range(len(world))
         ]
@@ -180,7 +184,7 @@ def _timeline(store: Store, wish: TimelineRequest) -> TimelineView | None:
     mended = [world.ranks[column] for column in view.mended]
     return TimelineView(
         steps, rows, len(order), mended[0] if mended else None, mended, view.host,
-        _longest(store, store.world) if wish.longest else [], store.longest_steps.since,
+        _longest(store, store.world) if request.longest else [], store.longest_steps.since,
     )  # fmt: skip
 
 

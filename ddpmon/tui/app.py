@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ddpmon.errors import DdpmonError
-from ddpmon.messages import Wish, together
+from ddpmon.messages import ViewRequest, merge_requests
 from ddpmon.runs import Run
 from ddpmon.source import Source
 from ddpmon.source.place import Place
@@ -92,9 +92,9 @@ class DdpmonApp(ShowingApp):
             yield SystemCommand(f"Theme: {name}", "use this theme in this dashboard", take, ours)
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the parts of a snapshot that the screen and a profile over it show now."""
-        return together(super().wish, self.profiling.wish)
+        return merge_requests(super().view_request, self.profiling.view_request)
 
     def show(self) -> None:
         super().show()
@@ -149,7 +149,7 @@ class DdpmonApp(ShowingApp):
         await self.switch_mode(target)
         self.show()
         if laid_out:  # a new screen requests its parts once it knows its size
-            self._wish_anew()
+            self._request_view_again()
 
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
@@ -169,7 +169,7 @@ class DdpmonApp(ShowingApp):
         if rank_filter is not None:
             self.filter = rank_filter if rank_filter.text else None
             self.show()
-            self._wish_anew()
+            self._request_view_again()
 
     def action_search(self) -> None:
         hint = "a regular expression (empty: no search); enter searches upwards, esc cancels"

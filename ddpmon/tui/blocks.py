@@ -69,9 +69,9 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None
     if any(below) or not any(beside):
         return [Box(0, 0, width, whole), *below]
     # The blocks on the right get no more width than the first block leaves.
-    wished = max(block.width for block, box in zip(others, beside, strict=True) if box is not None)
+    wanted = max(block.width for block, box in zip(others, beside, strict=True) if box is not None)
     least = max(block.least_width for block, box in zip(others, beside, strict=True) if box is not None)
-    column = max(least, min(wished, width - AIR - max(first.width, first.least_width)))
+    column = max(least, min(wanted, width - AIR - max(first.width, first.least_width)))
     return [
         Box(0, 0, width - column - AIR, whole),
         *_flow([block if box else replace(block, least_width=ALL) for block, box in zip(others, beside, strict=True)],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ddpmon.analysis.processes import profile_text
 from ddpmon.errors import UsageError
-from ddpmon.messages import MAX_PROFILED_STEPS, ProfileView, Wish
+from ddpmon.messages import MAX_PROFILED_STEPS, ProfileView, ViewRequest
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title, wrap
@@ -77,7 +77,7 @@ class Profiling:
     readonly: bool
     frame: Callable[[], Frame]
     """Returns the current frame."""
-    wish: Wish = field(default_factory=Wish)
+    view_request: ViewRequest = field(default_factory=ViewRequest)
     """The part of a snapshot that a profile needs; empty while no profile is requested or shown."""
     _screen: ProfileScreen | None = None
 
@@ -92,12 +92,12 @@ class Profiling:
         elif self.readonly:
             self.dashboard.say("read-only: cannot profile ranks from here")
         else:
-            self.wish = Wish(profile=True)
+            self.view_request = ViewRequest(profile=True)
             self.dashboard.ask(profile_form(self.dashboard.palette), self._asked)
 
     def _asked(self, request: object) -> None:
         if not isinstance(request, tuple):
-            self.wish = Wish()
+            self.view_request = ViewRequest()
             return
         newest = self.playback.newest
         profile = newest.profile if newest is not None else None
@@ -111,7 +111,7 @@ class Profiling:
         self.dashboard.show_answer()
 
     def _left(self, _: None) -> None:
-        self._screen, self.wish = None, Wish()
+        self._screen, self.view_request = None, ViewRequest()
 
     def show(self) -> None:
         """Update the profile on the screen, if one is shown."""

@@ -16,7 +16,7 @@ from textual.timer import Timer
 
 from ddpmon import config
 from ddpmon.glyphs import in_ascii, started_with
-from ddpmon.messages import Wish
+from ddpmon.messages import ViewRequest
 from ddpmon.source import Source
 from ddpmon.source.place import Here, Place
 from ddpmon.source.run_list import Listed
@@ -133,9 +133,9 @@ class ShowingApp(App[None]):
         return self.views[self.view_name]
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the parts of a snapshot that the current screen shows."""
-        return self.view.wish
+        return self.view.view_request
 
     def _run_under_cursor(self) -> Listed | None:
         return self._runs.chosen_run() if self.view_name is ViewName.RUNS else None
@@ -165,7 +165,7 @@ class ShowingApp(App[None]):
             self.leave()
             return
         source = self.playback.source
-        source.wish(self.wish)
+        source.request_view(self.view_request)
         self.playback.take_snapshot()
         self._notify_outside()
         self._notice.next_frame()
@@ -199,10 +199,10 @@ class ShowingApp(App[None]):
             self._answer.stop()
         self._answer = self.set_interval(POLL_S, self._poll_source, repeat=POLLS)
 
-    def _wish_anew(self) -> None:
+    def _request_view_again(self) -> None:
         """Request what the current screen needs after its first frame, because only that frame determines it."""
-        self.playback.source.wish(self.wish)
-        if self.wish != Wish():
+        self.playback.source.request_view(self.view_request)
+        if self.view_request != ViewRequest():
             self._await_answer()
 
     def _poll_source(self) -> None:

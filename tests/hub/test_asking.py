@@ -19,9 +19,9 @@ from ddpmon.messages import (
     Snapshot,
     Stack,
     StackView,
+    ViewRequest,
     Where,
     WireError,
-    Wish,
     decode_from_viewer,
     decode_snapshot,
     decode_to_rank,
@@ -65,13 +65,13 @@ def heard(rank, wait_ms=0):
     return found
 
 
-def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_wishes_for_it(stage):
+def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_requested_it(stage):
     stage.hub()
     first, second = joined(stage)
     source, other = LiveSource(stage.run), LiveSource(stage.run)
     try:
-        source.wish(Wish(inspect=of_rank(1, 10)))
-        other.wish(Wish(stacks=True))
+        source.request_view(ViewRequest(inspect=of_rank(1, 10)))
+        other.request_view(ViewRequest(stacks=True))
         assert wait_for(lambda: (s := source.snapshot()) and s.inspect).where.stack is None
         source.ask([1])
         assert second.answer(Where).brief
@@ -81,7 +81,7 @@ def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_wishes_for_i
         assert (told.rank, told.stack.frames, told.asked, told.why) == (1, FRAMES, False, "")
         told = wait_for(lambda: (s := other.snapshot().stacks) and s[1].stack and s)
         assert [view.stack and view.stack.frames for view in told] == [None, FRAMES]
-        assert all(rank.stack is None for rank in other.snapshot().ranks)  # they travel to who wishes for them
+        assert all(rank.stack is None for rank in other.snapshot().ranks)  # they travel to who requested them
         assert not [message for message in heard(first) if isinstance(message, Where)]
         assert told[1].steps_since == 0
         second.batch(records(own_times(30, 2), first=1)[1])
@@ -119,7 +119,7 @@ def test_a_question_to_nobody_is_no_error(stage):
     (only,) = joined(stage, 1)
     viewer = stage.viewer()
     viewer.socket.send(encode(Ask([7, 99_999])))
-    viewer.socket.send(encode(Next(wish=Wish(inspect=of_rank(7, 10), stacks=True))))
+    viewer.socket.send(encode(Next(view_request=ViewRequest(inspect=of_rank(7, 10), stacks=True))))
     assert viewer.socket.poll(20_000)
     shown = decode_snapshot(viewer.socket.recv())
     assert shown.inspect.where.why == "rank 7 sends nothing to this machine"
@@ -128,8 +128,12 @@ def test_a_question_to_nobody_is_no_error(stage):
 
 
 @pytest.mark.parametrize("bad", [
-    Ask([-1]), Ask([1 << 40]), Next(wish=Wish(inspect=of_rank(-1, 10))), Next(wish=Wish(inspect=of_rank(0, 10, 3))),
-    Next(wish=Wish(inspect=of_rank(0, 0))), Next(wish=Wish(inspect=of_rank(0, 513))), Next(wish=Wish(inspect=NOBODY)),
+    Ask([-1]), Ask([1 << 40]),
+    Next(view_request=ViewRequest(inspect=of_rank(-1, 10))),
+    Next(view_request=ViewRequest(inspect=of_rank(0, 10, 3))),
+    Next(view_request=ViewRequest(inspect=of_rank(0, 0))),
+    Next(view_request=ViewRequest(inspect=of_rank(0, 513))),
+    Next(view_request=ViewRequest(inspect=NOBODY)),
 ])  # fmt: skip
 def test_questions_that_cannot_be_are_refused(bad):
     with pytest.raises(WireError):
@@ -198,13 +202,13 @@ def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
         hub.bind("inproc://view")
         viewer.connect("inproc://view")
         viewers = Viewers(hub, lambda version: structs.replace(shot, version=version), parts, asked.append, "e")
-        viewer.send(encode(Next(wish=Wish(stacks=True))))
+        viewer.send(encode(Next(view_request=ViewRequest(stacks=True))))
         viewer.send(encode(Ask([4])))
         viewers.receive(10.0)
         viewers.serve(10.0)
         assert (asked, decode_snapshot(viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
         told.append("an answer")
-        viewer.send(encode(Next(1, "e", Wish(stacks=True))))
+        viewer.send(encode(Next(1, "e", ViewRequest(stacks=True))))
         viewers.receive(10.6)
         viewers.serve(10.6)
         assert not viewer.poll(0)  # nothing else has changed

@@ -10,8 +10,8 @@ from ddpmon.messages import (
     Sample,
     SeriesRequest,
     TimelineRequest,
+    ViewRequest,
     WireError,
-    Wish,
     decode_from_viewer,
     decode_snapshot,
     encode,
@@ -21,12 +21,12 @@ from tests.hub.conftest import until
 from tests.recordings import record, story
 from tests.worlds import own_times, records
 
-START = Wish(cost="start")
+START = ViewRequest(cost="start")
 
 
-def asked(stage, wish):
+def asked(stage, view_request):
     viewer = stage.viewer()
-    viewer.socket.send(encode(Next(wish=wish)))
+    viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
     return decode_snapshot(viewer.socket.recv())
 
@@ -50,7 +50,7 @@ def test_each_window_has_its_own_efficiencies(stage):
     stage.hub()
     train(stage)
     stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
-    shown = {over: asked(stage, Wish(cost=over)).cost for over in ("window", "last", "start")}
+    shown = {over: asked(stage, ViewRequest(cost=over)).cost for over in ("window", "last", "start")}
     assert {over: cost.window for over, cost in shown.items()} == {
         "window": (2, 300), "last": (251, 300), "start": (2, 300),
     }  # fmt: skip
@@ -61,7 +61,7 @@ def test_each_window_has_its_own_efficiencies(stage):
     assert shown["start"].slowest == 1
     assert shown["start"].all_reduce.wait_ms == pytest.approx(shown["window"].all_reduce.wait_ms)
     assert shown["start"].all_reduce.payload_bytes == shown["window"].all_reduce.payload_bytes
-    assert asked(stage, Wish()).cost is None
+    assert asked(stage, ViewRequest()).cost is None
 
 
 def test_the_count_goes_on_where_a_hub_died(stage):
@@ -97,13 +97,13 @@ def test_the_report_tells_of_all_steps_where_it_covers_fewer(home, monkeypatch):
 @pytest.mark.parametrize("gpu", [None, 35.0])
 def test_gpu_utilization_reaches_the_heat_map_live_and_from_the_recording(stage, gpu):
     stage.hub()
-    wish = Wish(heat=SeriesRequest(("gpu",), per_column=8, rows=10, columns=60))
+    view_request = ViewRequest(heat=SeriesRequest(("gpu",), per_column=8, rows=10, columns=60))
     samples = [Sample(at, 90.0, 1 << 30, gpu_percent=gpu) for at in range(2_000_000, 9_000_000, 1_000_000)]
     train(stage, samples=samples)
     stage.viewer().until(lambda s: s.window and s.window[1] == 300, "the steps")
     stage.finish()
     source = RecordedSource(runs.load(stage.run.id))
-    source.wish(wish)
+    source.request_view(view_request)
     heat = source.snapshot().heat
     known = [cell for cell in heat.cells if cell]
     assert bool(known) is (gpu is not None)
@@ -113,26 +113,29 @@ def test_gpu_utilization_reaches_the_heat_map_live_and_from_the_recording(stage,
 
 @pytest.mark.parametrize("spans", [((3, 2),), ((-1, 2),), ((0, 4), (4, 6)), ((5, 6), (1, 2)), ((0, 1 << 30),)])
 def test_ranks_that_cannot_be_are_refused(spans):
-    for wish in (Wish(heat=SeriesRequest(ranks=spans)), Wish(timeline=TimelineRequest(ranks=spans))):
+    for view_request in (
+        ViewRequest(heat=SeriesRequest(ranks=spans)),
+        ViewRequest(timeline=TimelineRequest(ranks=spans)),
+    ):
         with pytest.raises(WireError, match=r"ranks out of range|Expected `int`"):
-            decode_from_viewer(encode(Next(wish=wish)))
+            decode_from_viewer(encode(Next(view_request=view_request)))
 
 
 def test_a_window_that_nobody_knows_is_refused():
     with pytest.raises(WireError, match="steps that the cost is of"):
-        decode_from_viewer(encode(Next(wish=Wish(cost="forever"))))
+        decode_from_viewer(encode(Next(view_request=ViewRequest(cost="forever"))))
 
 
-def test_a_hub_leaves_out_the_ranks_that_were_not_wished_for(home):
+def test_a_hub_leaves_out_the_ranks_that_were_not_requested(home):
     source = RecordedSource(record(story(steps=100, begin=10, end=90)))
     heat = SeriesRequest(rows=8, ranks=((1, 2), (7, 9)))
-    source.wish(Wish(heat, TimelineRequest(2, 8, ranks=((0, 1),))))
+    source.request_view(ViewRequest(heat, TimelineRequest(2, 8, ranks=((0, 1),))))
     shown = source.snapshot()
     assert [row.ranks for row in shown.heat.rows] == [(1, 1), (2, 2)]
     assert len(shown.heat.cells) == 2 * shown.heat.columns
     assert {row.rank for row in shown.timeline.rows} == {0, 1}
     assert shown.timeline.ranks == 2
-    source.wish(Wish(heat=SeriesRequest(ranks=()), timeline=TimelineRequest(ranks=())))
+    source.request_view(ViewRequest(heat=SeriesRequest(ranks=()), timeline=TimelineRequest(ranks=())))
     shown = source.snapshot()
     assert (shown.heat.rows, shown.heat.cells) == ([], b"")
     assert (shown.timeline.rows, shown.timeline.ranks) == ([], 0)
@@ -140,11 +143,11 @@ def test_a_hub_leaves_out_the_ranks_that_were_not_wished_for(home):
 
 def test_sums_in_a_recording_that_cannot_be_are_worked_out_anew(home):
     whole = RecordedSource(record(story(steps=100)))
-    whole.wish(Wish(cost="start"))
+    whole.request_view(ViewRequest(cost="start"))
     run = record(
         story(steps=100), sums=lambda sums: msgspec.structs.replace(sums, own_ms=[1.0]), id="20260909-120000-7f3b"
     )
     mended = RecordedSource(run)
-    mended.wish(Wish(cost="start"))
+    mended.request_view(ViewRequest(cost="start"))
     assert mended.snapshot().cost == whole.snapshot().cost
     assert any("is damaged" in note for note in mended.snapshot().notes)

@@ -15,8 +15,8 @@ from ddpmon.messages import (
     Sample,
     Scalar,
     SeriesRequest,
+    ViewRequest,
     WireError,
-    Wish,
     decode_from_viewer,
     decode_snapshot,
     encode,
@@ -116,7 +116,7 @@ def test_names_and_what_waits_for_its_step_are_bounded():
     assert len(histories._by_step["value0"]) <= 4096
 
 
-WISHES = [
+VIEW_REQUESTS = [
     SeriesRequest(("x" * 300,)),
     SeriesRequest(("loss",), span_s=0.0),
     SeriesRequest(("loss",), span_s=-1.0),
@@ -129,12 +129,12 @@ WISHES = [
 ]
 
 
-@pytest.mark.parametrize("wish", WISHES)
-def test_a_wish_that_cannot_be_is_refused(wish):
+@pytest.mark.parametrize("view_request", VIEW_REQUESTS)
+def test_a_view_request_that_cannot_be_is_refused(view_request):
     with pytest.raises(WireError, match="Expected `"):
-        decode_from_viewer(encode(Next(wish=Wish(series=wish))))
+        decode_from_viewer(encode(Next(view_request=ViewRequest(series=view_request))))
     possible = SeriesRequest(("log:x",), span_s=1.0, end_s=2.0, columns=3)
-    assert decode_from_viewer(encode(Next(wish=Wish(series=possible))))
+    assert decode_from_viewer(encode(Next(view_request=ViewRequest(series=possible))))
 
 
 ALL = ["loss", "step", "own", "wait", "transfer", "samples", "cpu", "rss", "log:accuracy"]
@@ -145,11 +145,11 @@ def test_a_recording_tells_all_of_it(home):
     assert recorded_snapshot(run).quantities == ALL
     shot, store = recorded_state(run)
     for name in ALL:
-        series = with_parts(shot, store, Wish(series=SeriesRequest((name,), columns=512))).series
+        series = with_parts(shot, store, ViewRequest(series=SeriesRequest((name,), columns=512))).series
         assert series.name == name
         assert len(series.seconds) > 40
         assert all(value is not None for value in series.median)
-    accuracy = with_parts(shot, store, Wish(series=SeriesRequest(("log:accuracy",), columns=512))).series
+    accuracy = with_parts(shot, store, ViewRequest(series=SeriesRequest(("log:accuracy",), columns=512))).series
     assert accuracy.median == [pytest.approx(step / 1000) for step in accuracy.steps]
 
 
@@ -178,7 +178,7 @@ def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
     player = Player(record(accuracy=True))
     for seconds in (60.0, 20.0, 21.0, 70.0, 12.0):
         for name in ALL:
-            series = player.at(BEGAN + seconds, Wish(series=SeriesRequest((name,)))).series
+            series = player.at(BEGAN + seconds, ViewRequest(series=SeriesRequest((name,)))).series
             assert seconds - 3.5 < series.seconds[-1] <= seconds + 1e-3, name
             assert series.seconds[0] < FIRST_S + 2, name
             assert series.seconds == sorted(series.seconds), name
@@ -187,13 +187,13 @@ def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
 
 def test_restarted_ranks_go_on_in_the_same_chart(home):
     player = Player(record(story(900, begin=900), restarts=[450], accuracy=True))
-    series = player.at(player.end, Wish(series=SeriesRequest(("own",)))).series
+    series = player.at(player.end, ViewRequest(series=SeriesRequest(("own",)))).series
     assert series.seconds == sorted(series.seconds)
     assert series.last_s > 25
     player.close()
 
 
-def test_a_live_hub_serves_what_is_wished_for_and_the_recording_the_same(stage):
+def test_a_live_hub_serves_what_is_requested_and_the_recording_the_same(stage):
     stage.hub()
     stage.save(world_size=2)
     told = records(own_times(50, 2), first=1, loss=np.ones((50, 2)))
@@ -201,15 +201,15 @@ def test_a_live_hub_serves_what_is_wished_for_and_the_recording_the_same(stage):
         rank.join()
         rank.batch(told[rank.rank], scalars=[Scalar(20, "accuracy", 0.25 + rank.rank / 2)])
         rank.acknowledged(1)
-    wish = Wish(series=SeriesRequest(("log:accuracy",), columns=9))
+    view_request = ViewRequest(series=SeriesRequest(("log:accuracy",), columns=9))
     shown = stage.viewer().until(lambda s: "log:accuracy" in s.quantities, "what was logged")
     assert shown.quantities[:3] == ["loss", "step", "own"]
     assert shown.series is None
     viewer = stage.viewer()
-    viewer.socket.send(encode(Next(wish=wish)))
+    viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
     live = decode_snapshot(viewer.socket.recv()).series
     assert (live.steps, live.low, live.high) == ([20], [0.25], [0.75])
     stage.finish()
     shot, store = recorded_state(runs.load(stage.run.id))
-    assert with_parts(shot, store, wish).series == live
+    assert with_parts(shot, store, view_request).series == live

@@ -18,9 +18,9 @@ from ddpmon.messages import (
     PrintedLine,
     PrintedView,
     Stack,
+    ViewRequest,
     Where,
     WireError,
-    Wish,
     encode,
 )
 from ddpmon.messages.nodes import Bundle, End, Item, Output, decode_from_node
@@ -188,12 +188,12 @@ def test_what_a_rank_of_another_machine_prints_is_fetched_for_who_looks_at_it_as
     write_logs(node, "", rank1="of rank 3\n")
     for machine, rank in ((root, 3), (node, 0)):
         with contextlib.closing(LiveSource(machine.run)) as source:
-            source.wish(Wish(printed=rank))
+            source.request_view(ViewRequest(printed=rank))
             log = source.logs()
             (line,) = until(lambda log=log, rank=rank: [e for e in log.poll() if rank in e.ranks], "its output")
             assert (line.text, line.stream, log.elsewhere) == (f"of rank {rank}", "err", {rank})
     with contextlib.closing(LiveSource(root.run)) as source:
-        source.wish(Wish(printed=3))
+        source.request_view(ViewRequest(printed=3))
         until(lambda: [e for e in source.logs().poll() if 3 in e.ranks], "what was printed before")
         with (node.dir / "logs" / "ranks" / "x" / "attempt_0" / "1" / "stderr.log").open("a") as more:
             more.write("and more\n")

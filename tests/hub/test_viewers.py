@@ -10,7 +10,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub.viewers import MOST, Viewers
-from ddpmon.messages import Next, RankView, RunView, SeriesRequest, Snapshot, Wish, decode_snapshot, encode
+from ddpmon.messages import Next, RankView, RunView, SeriesRequest, Snapshot, ViewRequest, decode_snapshot, encode
 from ddpmon.messages.changes import changed
 from tests.hub.conftest import DEADLINE_S
 from tests.worlds import own_times, records
@@ -39,7 +39,7 @@ def test_a_new_viewer_and_one_of_an_earlier_hub_are_answered_at_once():
     try:
         hub = context.socket(zmq.ROUTER)
         hub.bind("inproc://view")
-        served = Viewers(hub, unchanged, lambda made, wish: made, lambda ranks: None, "a hub")
+        served = Viewers(hub, unchanged, lambda made, view_request: made, lambda ranks: None, "a hub")
         viewers = [context.socket(zmq.DEALER) for _ in range(3)]
         for viewer, request in zip(viewers, (Next(), Next(1, "another hub"), Next(1, "a hub")), strict=True):
             viewer.connect("inproc://view")
@@ -76,26 +76,26 @@ def test_requests_pile_up_to_one_answer(stage):
     assert viewer.get(snapshot)
 
 
-def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
-    """A viewer that hears an answer to an earlier wish asks on, before the hub has looked at its new wish."""
+def test_a_view_request_that_piled_up_with_a_later_request_is_granted_at_once():
+    """A viewer that hears an answer to an earlier request asks on, before the hub has looked at its new request."""
     context = zmq.Context()
     hub, viewer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
     try:
         hub.bind("inproc://view")
         viewer.connect("inproc://view")
-        served = Viewers(hub, unchanged, lambda made, wish: made, lambda ranks: None, "a hub")
-        wish = Wish(SeriesRequest(rows=10, columns=40))
-        viewer.send(encode(Next(wish=Wish())))
+        served = Viewers(hub, unchanged, lambda made, view_request: made, lambda ranks: None, "a hub")
+        view_request = ViewRequest(SeriesRequest(rows=10, columns=40))
+        viewer.send(encode(Next(view_request=ViewRequest())))
         served.receive(0.0)
         served.serve(0.0)
         version = decode_snapshot(viewer.recv()).version
-        viewer.send(encode(Next(wish=wish)))
-        viewer.send(encode(Next(version, "a hub", wish)))
+        viewer.send(encode(Next(view_request=view_request)))
+        viewer.send(encode(Next(version, "a hub", view_request)))
         served.receive(0.1)
         served.serve(0.1)
         assert viewer.poll(0)
         viewer.recv()
-        viewer.send(encode(Next(version, "a hub", wish)))  # which it has now
+        viewer.send(encode(Next(version, "a hub", view_request)))  # which it has now
         served.receive(0.2)
         served.serve(0.2)
         assert not viewer.poll(0)
@@ -103,20 +103,22 @@ def test_a_wish_that_piled_up_with_a_later_request_is_granted_at_once():
         context.destroy(linger=0)
 
 
-def test_a_viewer_that_asks_on_keeps_its_wish_however_many_come_and_go():
+def test_a_viewer_that_asks_on_keeps_its_view_request_however_many_come_and_go():
     context = zmq.Context()
     build = lambda version: msgspec.structs.replace(unchanged(version), verdict=f"version {version}")
     granted = []
     try:
         hub = context.socket(zmq.ROUTER)
-        served = Viewers(hub, build, lambda made, wish: granted.append(wish) or made, lambda ranks: None, "a hub")
-        wish = Wish(SeriesRequest(rows=10, columns=40))
+        served = Viewers(
+            hub, build, lambda made, view_request: granted.append(view_request) or made, lambda ranks: None, "a hub"
+        )
+        view_request = ViewRequest(SeriesRequest(rows=10, columns=40))
         for number in range(MOST + 2):
             granted.clear()
-            served.take(b"dashboard", encode(Next(wish=wish)), float(number))
+            served.take(b"dashboard", encode(Next(view_request=view_request)), float(number))
             served.take(b"status %d" % number, encode(Next()), float(number))
             served.serve(float(number))
-            assert wish in granted, number
+            assert view_request in granted, number
     finally:
         context.destroy(linger=0)
 
@@ -130,25 +132,29 @@ def test_viewers_of_the_same_are_answered_with_one_encoding_and_so_is_one_that_w
         ranks = [RankView(rank, steps=version, own_ms=1.0 / version) for rank in range(4)]
         return Snapshot("a hub", version, float(version), run, "running", "fine", ranks=ranks)
 
-    def with_parts(snapshot, wish):
-        made.append(wish)
+    def with_parts(snapshot, view_request):
+        made.append(view_request)
         return snapshot
 
     try:
         hub.bind("inproc://view")
         served = Viewers(hub, build, with_parts, lambda ranks: None, "a hub")
-        wishes = [Wish(), Wish(), Wish(), Wish(SeriesRequest(rows=10, columns=40))]
-        viewers = [(context.socket(zmq.DEALER), wish) for wish in wishes]
+        view_requests = [ViewRequest(), ViewRequest(), ViewRequest(), ViewRequest(SeriesRequest(rows=10, columns=40))]
+        viewers = [(context.socket(zmq.DEALER), view_request) for view_request in view_requests]
         for socket, _ in viewers:
             socket.connect("inproc://view")
         has = dict.fromkeys(range(4))
         for turn in range(1, 6):
             here = [0, 1, 3] if turn == 3 else range(4)
             for number in here:
-                socket, wish = viewers[number]
+                socket, view_request = viewers[number]
                 before = has[number]
                 socket.send(
-                    encode(Next(before.version if before else 0, "a hub", wish, base=before.version if before else 0))
+                    encode(
+                        Next(
+                            before.version if before else 0, "a hub", view_request, base=before.version if before else 0
+                        )
+                    )
                 )
             served.receive(float(turn))
             served.serve(float(turn))

@@ -10,7 +10,7 @@ import pytest
 from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.over_time.heat import IN_NOISE
 from ddpmon.cli.commands.replaying import unpack
-from ddpmon.messages import WHOLE_RUN, SeriesRequest, Wish
+from ddpmon.messages import WHOLE_RUN, SeriesRequest, ViewRequest
 from ddpmon.messages.cells import NOTHING
 from ddpmon.recording import recorded, restoring
 from ddpmon.recording.player import Player
@@ -162,9 +162,11 @@ def test_the_heat_of_a_run_that_has_ended_is_of_all_of_it_or_of_some_steps_of_ea
     own[900:, 1, 0] += 9.0
     run = record(own)
     ended, player = RecordedSource(run), Player(run)
-    wish = Wish(heat=SeriesRequest(("own",), per_column=WHOLE_RUN, rows=2, columns=94, beyond_chance=True))
-    ended.wish(wish)
-    for heat in (ended.snapshot().heat, player.at(player.end, wish).heat):
+    view_request = ViewRequest(
+        heat=SeriesRequest(("own",), per_column=WHOLE_RUN, rows=2, columns=94, beyond_chance=True)
+    )
+    ended.request_view(view_request)
+    for heat in (ended.snapshot().heat, player.at(player.end, view_request).heat):
         assert (heat.steps, heat.first, heat.columns, heat.last_step) == (32, 0, 94, 3000)
         first, late = heat.cells[:94], heat.cells[94:]
         assert NOTHING not in heat.cells

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.messages import WireError, Wish
+from ddpmon.messages import ViewRequest, WireError
 from ddpmon.remote import channel
 from ddpmon.remote.channel import (
     Beat,
@@ -81,7 +81,7 @@ def test_a_message_of_a_newer_ddpmon_is_told_from_those_of_this_one():
         from_there(b"\x92\xa7brandnew\x01")
     with pytest.raises(WireError):
         from_here(b"\xff\xff")
-    assert from_here(b"\x91\xa4want") == Want(Wish())  # an older one says less
+    assert from_here(b"\x91\xa4want") == Want(ViewRequest())  # an older one says less
     assert from_there(b"\x95\xa4beat\xcb" + bytes(8) + b"\xc3\xc2\xa4more") == Beat(
         0.0, True, False
     )  # a newer one more

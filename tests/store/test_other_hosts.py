@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.export import report
-from ddpmon.messages import Phase, SeriesRequest, Wish
+from ddpmon.messages import Phase, SeriesRequest, ViewRequest
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.source import RecordedSource
@@ -44,7 +44,7 @@ def test_charts_over_the_whole_run_have_the_ranks_of_every_machine(root):
     assert live.seconds[0] == pytest.approx(FIRST_US / 1e6, abs=2)
     assert live.seconds[-1] <= FIRST_US / 1e6 + 400 * 0.040
     source = RecordedSource(root.end())
-    source.wish(Wish(series=SeriesRequest(("cpu",))))
+    source.request_view(ViewRequest(series=SeriesRequest(("cpu",))))
     read = source.snapshot().series
     source.close()
     assert highest_and_lowest(read) == (80.0, 50.0)
@@ -58,7 +58,7 @@ def test_what_was_sampled_after_the_last_checkpoint_is_read_at_its_time_too(root
     root.train(steps, 201, 400, percent=busy)
     root.recorder.close()
     source = RecordedSource(root.run)
-    source.wish(Wish(series=SeriesRequest(("cpu",))))
+    source.request_view(ViewRequest(series=SeriesRequest(("cpu",))))
     read = source.snapshot().series
     source.close()
     assert highest_and_lowest(read) == (80.0, 50.0)

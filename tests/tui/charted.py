@@ -1,4 +1,4 @@
-"""A source that grants what a chart wishes for: sixteen minutes of eight made-up ranks."""
+"""A source that grants what a chart requests: sixteen minutes of eight made-up ranks."""
 
 import numpy as np
 

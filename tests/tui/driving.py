@@ -33,7 +33,7 @@ def drive(source, *steps, size=(80, 24), **options):
             if app.is_running:
                 text = screen_text(app)
             for timer in list(app._timers):
-                timer.stop()  # a frame while its screens are closed one by one would wish for what is left of them
+                timer.stop()  # a frame while its screens are closed one by one would request what is left of them
             app.workers.cancel_all()  # as leaving the app does, but not the pilot, before it closes the screens
         return app, text
 

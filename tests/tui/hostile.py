@@ -21,8 +21,8 @@ from ddpmon.messages import (
     Snapshot,
     TimelineRequest,
     TimesView,
+    ViewRequest,
     WireError,
-    Wish,
     decode_snapshot,
     encode,
 )
@@ -65,9 +65,9 @@ WORDS = ("", "?", "running", "slow", "stalled", "failed", "done", "waiting", "lo
 
 @cache  # nobody changes one: what is changed is its frame
 def true_snapshots() -> list[Snapshot]:
-    """One of each kind, with all the parts that screens wish for."""
+    """One of each kind, with all the parts that screens request."""
     through = through_time.slow(gpu=True)
-    every = Wish(
+    every = ViewRequest(
         heat=SeriesRequest(rows=12, columns=40),
         timeline=TimelineRequest(),
         cost="start",
@@ -116,7 +116,7 @@ def true_snapshots() -> list[Snapshot]:
         rich.append(msgspec.structs.replace(shot, run=run, **parts, **more))
     for make in (inspected.late, inspected.standing, inspected.dead):
         source = make()
-        source.wish(every)
+        source.request_view(every)
         rich.append(source.current)
     return [*found, *rich]
 

@@ -80,16 +80,16 @@ def time_of(told):
     return told[0][-1].end_us / 1e6
 
 
-def cores_of(wish, count):
+def cores_of(view_request, count):
     """Cores of which each third is idle, and the others are busy every other while."""
-    cells = [bytes(1 + (core % 3 > 0) * (253 if column // 8 % 2 else 100) for column in range(wish.columns))
+    cells = [bytes(1 + (core % 3 > 0) * (253 if column // 8 % 2 else 100) for column in range(view_request.columns))
              for core in range(count)]  # fmt: skip
     courses = [Course(core, "busy", 0.0, 1.0, each) for core, each in enumerate(cells)]
-    return CoursesView(wish.per_column, wish.columns, courses, host=HOST)
+    return CoursesView(view_request.per_column, view_request.columns, courses, host=HOST)
 
 
 class Inspected(FakeSource):
-    """Grants wishes at once, and lets ranks answer when they are asked: with what `answers` has for them."""
+    """Answers view requests at once, and lets ranks answer when they are asked: with what `answers` has for them."""
 
     def __init__(self, store, *, after_s=0.3, **options):
         self.store = store
@@ -103,14 +103,14 @@ class Inspected(FakeSource):
     def renew(self, after_s=0.0):
         self.now += after_s
         shot = snapshot(self.store, "e", int(self.now * 1e3), self.now, BEGAN + self.now)
-        shot = with_parts(shot, self.store, self.wished)
-        wish = self.wished.cores
-        told = wish is not None and self.cores is not None
-        self.current = msgspec.structs.replace(shot, cores=cores_of(wish, self.cores)) if told else shot
+        shot = with_parts(shot, self.store, self.requested)
+        view_request = self.requested.cores
+        told = view_request is not None and self.cores is not None
+        self.current = msgspec.structs.replace(shot, cores=cores_of(view_request, self.cores)) if told else shot
 
-    def wish(self, wish):
-        if wish != self.wished:
-            self.wished = wish
+    def request_view(self, view_request):
+        if view_request != self.requested:
+            self.requested = view_request
             self.renew()
 
     def ask(self, ranks=(), profile_steps=0):

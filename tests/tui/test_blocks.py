@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from ddpmon.tui.blocks import AIR, ALL, Block, Box, arrange
 
 sizes = st.integers(0, 260)
-wishes = st.one_of(st.integers(1, 300), st.just(ALL))
-blocks = st.builds(Block, st.integers(1, 200), st.integers(1, 60), wishes, wishes)
+view_requests = st.one_of(st.integers(1, 300), st.just(ALL))
+blocks = st.builds(Block, st.integers(1, 200), st.integers(1, 60), view_requests, view_requests)
 TABLE = Block(60, 3, 160, 6)
 DETAIL = Block(50, 8, ALL, 30)
 SIDE = Block(40, 4, 40, 10)

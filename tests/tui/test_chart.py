@@ -74,13 +74,13 @@ def test_m_goes_through_all_that_the_run_has_and_both_screens_agree(source):
 
 def test_nothing_is_asked_for_that_is_there_anyway(source):
     drive(source)
-    assert source.wished.series is None
+    assert source.requested.series is None
     drive(source, "M")
-    assert source.wished.series == SeriesRequest(("step",), columns=2 * (39 - LABEL))
+    assert source.requested.series == SeriesRequest(("step",), columns=2 * (39 - LABEL))
     drive(source, "z", "w")
-    assert source.wished.series == SeriesRequest(("loss",), span_s=600.0, columns=2 * (80 - LABEL))
+    assert source.requested.series == SeriesRequest(("loss",), span_s=600.0, columns=2 * (80 - LABEL))
     drive(source, "z", "2", lambda app, _: app.tick())
-    assert source.wished.series is None
+    assert source.requested.series is None
 
 
 def test_the_cursor_goes_along_the_curve_and_tells_what_is_there(source):
@@ -160,7 +160,7 @@ def test_a_window_goes_on_with_the_run_and_a_stretch_of_the_past_stays():
         source = app.playback.source
         source.store.histories = later
         source.plain = snapshots.replace(source.plain, version=8, at=source.plain.at + 40)
-        source.current = with_parts(source.plain, source.store, source.wished)
+        source.current = with_parts(source.plain, source.store, source.requested)
         app.tick()
 
     _, text = drive(charted.source(histories), "z", "w", go_on)
@@ -187,13 +187,13 @@ def test_a_held_screen_has_all_charts_up_to_then(histories):
     def go_on(app, _):
         source.store.histories = histories
         source.plain = snapshots.replace(source.plain, version=8, at=source.plain.at + 400)
-        source.current = with_parts(source.plain, source.store, source.wished)
+        source.current = with_parts(source.plain, source.store, source.requested)
         app.tick()
 
     app, text = drive(source, "z", "space", go_on, "M", "M", "w", "left")
     assert "FROZEN" in text
     assert 1100 < int(under_cursor(text)["step"].replace(",", "")) <= 1200
-    assert source.wished.series.end_s == pytest.approx(506, abs=1)
+    assert source.requested.series.end_s == pytest.approx(506, abs=1)
     assert app.frame.series.name == "own"
     _, text = drive(source, "z", "space", go_on, "[", "m", "end", "enter")
     assert "accuracy" in body(text)[0]

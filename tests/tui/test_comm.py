@@ -133,10 +133,10 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
         return source, drive(source, "4", *keys, size=(120, 40))[1]
 
     source, text = title()
-    assert source.wished.cost is None
+    assert source.requested.cost is None
     assert "wait and transfer in a step" in text
     source, text = title("w")
-    assert source.wished.cost == "last"
+    assert source.requested.cost == "last"
     assert "and why: the last 50 steps, 191–240" in text
     assert "rank 5 is slow: +33" in text
     assert "wait and transfer in steps 11,887–12,486" in text
@@ -145,7 +145,7 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
     assert "rank 5 is slow: +13" in text
     assert "if transfers were even" not in text
     source, text = title("w", "w", "w")
-    assert source.wished.cost is None
+    assert source.requested.cost is None
     assert "wait and transfer in a step" in text
 
 
@@ -187,8 +187,8 @@ def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
     source = inspected.late()
 
     def fills_its_place(app):
-        wished, shown = app.view.wish, app.playback.shown
-        return source.wished == wished and shown.sync is not None and shown.heat is not None
+        requested, shown = app.view.view_request, app.playback.shown
+        return source.requested == requested and shown.sync is not None and shown.heat is not None
 
     _, text = drive(source, "4", until(fills_its_place), "j", "k", size=size)
     golden.check("comm-few", text, size)
@@ -197,20 +197,22 @@ def test_what_it_cost_before_and_each_ranks_wait_stand_below_the_ranks(size):
 def test_it_is_asked_for_only_where_the_ranks_leave_room():
     source = through_time.slow(64, steps=120, late=5)
     drive(source, "4", lambda app, _: app.tick(), size=(160, 50))
-    assert source.wished.sync is None
+    assert source.requested.sync is None
     source = inspected.late()
-    drive(source, "4", until(lambda _: source.wished.sync == SeriesRequest(per_column=8, columns=114)), size=(160, 50))
-    drive(source, "4", "1", until(lambda _: source.wished.sync is None), size=(160, 50))
+    drive(
+        source, "4", until(lambda _: source.requested.sync == SeriesRequest(per_column=8, columns=114)), size=(160, 50)
+    )
+    drive(source, "4", "1", until(lambda _: source.requested.sync is None), size=(160, 50))
 
 
 def test_each_ranks_wait_has_lanes_where_each_may_be_two_lines_high():
     source = inspected.late(ranks=16)
-    app, _ = drive(source, "4", until(lambda _: source.wished.sync is not None), size=(160, 50))
+    app, _ = drive(source, "4", until(lambda _: source.requested.sync is not None), size=(160, 50))
     assert not app.view.wait_lanes.display
-    assert source.wished.heat is None
-    shown = until(lambda app: source.wished.heat is not None and app.playback.shown.heat is not None)
+    assert source.requested.heat is None
+    shown = until(lambda app: source.requested.heat is not None and app.playback.shown.heat is not None)
     _, text = drive(source, "4", shown, size=(240, 70))
-    assert source.wished.heat == SeriesRequest(("wait",), per_column=8, rows=16, columns=194)
+    assert source.requested.heat == SeriesRequest(("wait",), per_column=8, rows=16, columns=194)
     assert "─each rank's wait through time, the last 600 steps     up to 22% of a step" in text
     named = [row.index("▲rank 2 ") for row in text.splitlines() if "▲rank 2 " in row]
     assert named == [1]

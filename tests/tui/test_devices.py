@@ -198,22 +198,26 @@ def test_cores_of_which_nobody_tells_take_no_room_and_do_not_come_and_go():
     there = until(lambda _: source.current.samples is not None)
     ticks = [lambda app, _: app.tick()] * 3
     assert "─the" not in drive(source, "6", there, *ticks, size=(160, 50))[1]
-    assert source.wished.cores is None
+    assert source.requested.cores is None
 
 
-def test_lanes_wish_for_what_fits_and_w_widens_their_columns():
+def test_lanes_request_what_fits_and_w_widens_their_columns():
     source = inspected.at_work(4)
-    there = until(lambda _: source.wished.samples is not None)
+    there = until(lambda _: source.requested.samples is not None)
     drive(source, "6", there, size=(160, 50))
-    wish = source.wished.samples
-    assert (wish.quantities, wish.per_column, wish.ranks) == (("gpu", "gpu_memory", "cpu"), 1, ((0, 3),))
+    view_request = source.requested.samples
+    assert (view_request.quantities, view_request.per_column, view_request.ranks) == (
+        ("gpu", "gpu_memory", "cpu"),
+        1,
+        ((0, 3),),
+    )
     source = inspected.at_work(4)
-    wider = until(lambda _: source.wished.samples is not None and source.wished.samples.per_column == 16)
+    wider = until(lambda _: source.requested.samples is not None and source.requested.samples.per_column == 16)
     _, text = drive(source, "6", there, "w", wider, lambda app, _: app.tick(), size=(160, 50))
     assert "through time, the last 24 min" in text
-    assert source.wished.cores.per_column == 16, "one key widens the lanes of cores too"
+    assert source.requested.cores.per_column == 16, "one key widens the lanes of cores too"
     source = inspected.at_work(4)
-    drive(source, "6", there, "1", until(lambda _: source.wished.samples is None))
+    drive(source, "6", there, "1", until(lambda _: source.requested.samples is None))
 
 
 def test_a_lane_of_which_nothing_is_known_says_so():

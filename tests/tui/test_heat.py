@@ -80,7 +80,7 @@ def test_a_rule_parts_hosts_where_there_is_room():
 def test_f_folds_to_a_row_for_each_host():
     source = through_time.slow(24, per_host=4)
     app, text = drive(source, "3", "f", lambda app, _: app.tick())
-    assert source.wished.heat.rows == 6
+    assert source.requested.heat.rows == 6
     assert "heat by host" in text
     assert "node01   4-7" in text
     assert "rank 5 alone of 4 (4-7): late" in text
@@ -91,7 +91,7 @@ def test_f_folds_to_a_row_for_each_host():
 def test_the_filter_holds_here():
     source = through_time.slow(16, per_host=4)
     app, text = drive(source, "3", "slash", *"1,4-6", "enter", lambda app, _: app.tick())
-    assert source.wished.heat.ranks == ((1, 1), (4, 6))
+    assert source.requested.heat.ranks == ((1, 1), (4, 6))
     assert "/ 4 of 16 ranks: 1,4-6" in text
     assert [row.ranks for row in source.current.heat.rows] == [(1, 1), (4, 4), (5, 5), (6, 6)]
     assert app.views["heat"].pane.chosen_rank() == 5
@@ -99,7 +99,7 @@ def test_the_filter_holds_here():
     _, text = drive(source, "3", "slash", *"99", "enter", tick, seen(texts), "escape")
     assert "no rank matches the filter" in texts[0]
     assert "of 16 ranks" not in text
-    assert source.wished.heat.ranks is None
+    assert source.requested.heat.ranks is None
 
 
 def tick(app, _):
@@ -140,7 +140,7 @@ def test_the_map_fills_from_the_left_and_then_moves_by_a_column_for_each_of_its_
     def further(steps):
         def add(app, _):
             store.heat.append(world_with(own[store.heat.last_step : steps], first=store.heat.last_step + 1))
-            source.current = with_parts(source.plain, store, source.wished)
+            source.current = with_parts(source.plain, store, source.requested)
             app.tick()
 
         return add
@@ -178,7 +178,7 @@ def test_a_run_that_has_ended_is_shown_whole(size):
     source = through_time.GrantingSource(ended, through_time.store_of(own))
     texts = []
     drive(source, "3", tick, tick, seen(texts), "w", tick, seen(texts), size=size)
-    assert source.wished.heat.per_column == HEAT_STEPS[0]
+    assert source.requested.heat.per_column == HEAT_STEPS[0]
     assert ", the whole run" in texts[0]
     assert ", the whole run" not in texts[1]
     row = next(line for line in texts[0].splitlines() if line[:20].split()[-1:] == ["1"])[20:].rstrip()
@@ -211,8 +211,8 @@ def noisy(ranks, noise=0.15):
 
 
 def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
-    source, texts, wishes = noisy(1024), [], []
-    look = [seen(texts), lambda *_: wishes.append(source.wished.heat.beyond_chance)]
+    source, texts, view_requests = noisy(1024), [], []
+    look = [seen(texts), lambda *_: view_requests.append(source.requested.heat.beyond_chance)]
     drive(source, "3", *look, "percent_sign", *look, "percent_sign", *look)
     quiet, percentages, again = texts
     assert not set("▁▃▆█") & set("".join(quiet.splitlines()[4:-3]))
@@ -221,7 +221,7 @@ def test_a_world_in_which_all_stray_is_quiet_and_percentages_are_a_key_away():
     assert percentages.count("█") > 700
     assert "· <5%" in percentages
     assert again == quiet
-    assert wishes == [True, False, True]
+    assert view_requests == [True, False, True]
 
 
 def test_a_row_says_whose_it_is_how_often_and_since_when():
@@ -268,9 +268,9 @@ def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
     source = through_time.slow()
     drive(source, "3", "m", "down", "enter", size=(100, 30))
-    assert source.wished.heat == SeriesRequest(("data",), per_column=1, rows=9, columns=80, beyond_chance=True)
+    assert source.requested.heat == SeriesRequest(("data",), per_column=1, rows=9, columns=80, beyond_chance=True)
     drive(source, "3", "1", lambda app, _: app.tick())
-    assert source.wished.heat is None
+    assert source.requested.heat is None
 
 
 def test_a_column_more_repaints_no_quiet_row():
@@ -282,7 +282,7 @@ def test_a_column_more_repaints_no_quiet_row():
         app.views["heat"].pane.refresh = lambda *regions, **more: painted.extend(regions)
         own = own_times(1, 8)
         store.heat.append(world_with(own, first=241))
-        source.current = with_parts(source.plain, store, source.wished)
+        source.current = with_parts(source.plain, store, source.requested)
         app.tick()
 
     drive(source, "3", tick, one_more)
@@ -317,25 +317,25 @@ def test_ranks_that_all_fit_without_the_axis_are_not_folded():
     source = through_time.slow(64, late=5, steps=60, begin=30)
     _, text = drive(source, "3", tick, tick, size=(240, 70))
     rows = text.splitlines()[4:68]
-    assert source.wished.heat.rows == 64
+    assert source.requested.heat.rows == 64
     assert all(re.match(rf" ›? *(node\d+ +)?{rank} ", row) for rank, row in enumerate(rows))
     assert "rank 5 on node01" in text.splitlines()[68]
     drive(source, "3", tick, tick, size=(240, 69))
-    assert source.wished.heat.rows == 32
+    assert source.requested.heat.rows == 32
 
 
 def test_what_folding_leaves_goes_to_the_phases_of_the_rank_under_the_cursor():
     source = through_time.slow(64, late=5, steps=60, begin=30)
     there = until(lambda _: source.current.heat_phases != [])
     _, text = drive(source, "3", there, tick, tick, size=(160, 50))
-    assert source.wished.heat.rows == 32
+    assert source.requested.heat.rows == 32
     assert "█" in next(row for row in text.splitlines() if row.startswith("  rank 5 data"))
 
 
 def test_phases_go_with_what_the_heat_map_shows_and_are_asked_for_of_few_ranks_only():
     source, _ = few((160, 50), "percent_sign", "w")
-    wish = source.wished.heat_phases
-    assert (wish.per_column, wish.beyond_chance, wish.ranks) == (8, False, ((0, 3),))
+    view_request = source.requested.heat_phases
+    assert (view_request.per_column, view_request.beyond_chance, view_request.ranks) == (8, False, ((0, 3),))
     many = through_time.slow(128, late=5, steps=60, begin=30)
     drive(many, "3", lambda app, _: app.tick(), size=(240, 70))
-    assert many.wished.heat_phases is None
+    assert many.requested.heat_phases is None

@@ -21,18 +21,18 @@ def of(rank):
 
 
 async def settled(app, pilot):
-    """Wait until the screen has its size and shows what it wished for."""
+    """Wait until the screen has its size and shows what it requested."""
     pane = app.views["inspect"].pane
     for _ in range(10):
         view = app.playback.shown.inspect if app.playback.shown else None
         if not isinstance(app.playback.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
             return
-        if view is not None and pane.size.width and app.playback.source.wished.inspect == pane.wish.inspect:
+        if view is not None and pane.size.width and app.playback.source.requested.inspect == pane.view_request.inspect:
             app.show()
             return
         app.tick()
         await pilot.pause()
-    raise AssertionError("the screen never was shown what it wished for")
+    raise AssertionError("the screen never was shown what it requested")
 
 
 def seen(source, *keys, rank=2, size=(80, 24), **options):
@@ -128,19 +128,19 @@ def test_the_wheel_scrolls_it_as_the_keys_do():
     assert seen(inspected.late(), wheel)[1] == seen(inspected.late(), "j", "j", "j")[1] != seen(inspected.late())[1]
 
 
-def test_it_wishes_for_what_fits_and_other_screens_for_nothing():
+def test_it_requests_what_fits_and_other_screens_for_nothing():
     source = inspected.late()
-    seen(source, wishing(source, SeriesRequest((), ((2, 2),), 54, 8)), size=(100, 30))
-    wider = wishing(source, SeriesRequest((), ((3, 3),), 33, 64))
-    there = wishing(source, SeriesRequest((), ((2, 2),), 33, 8))
+    seen(source, requesting(source, SeriesRequest((), ((2, 2),), 54, 8)), size=(100, 30))
+    wider = requesting(source, SeriesRequest((), ((3, 3),), 33, 64))
+    there = requesting(source, SeriesRequest((), ((2, 2),), 33, 8))
     seen(source, there, "w", "right_square_bracket", wider, size=(160, 50))
-    seen(source, "1", wishing(source, None))
+    seen(source, "1", requesting(source, None))
 
 
-def wishing(source, wanted):
+def requesting(source, wanted):
     """Wait until a source was asked for this of a rank."""
 
-    return until(lambda _: source.wished.inspect == wanted)
+    return until(lambda _: source.requested.inspect == wanted)
 
 
 def test_steps_in_a_column_go_round_and_begin_fine_for_a_young_run():

@@ -15,7 +15,7 @@ from ddpmon.messages import (
     Series,
     SeriesRequest,
     TimelineRequest,
-    Wish,
+    ViewRequest,
 )
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.frame import Frame
@@ -56,8 +56,8 @@ def whole():
         notes=["there are no GPU counters: NVML not found"],
         missing={GPU_COUNTERS: "there are no GPU counters: NVML not found"},
     )
-    wish = Wish(SeriesRequest(rows=4, columns=40), TimelineRequest(rows=4))
-    return with_parts(shot, through_time.slow(ranks=4, late=3).store, wish)
+    view_request = ViewRequest(SeriesRequest(rows=4, columns=40), TimelineRequest(rows=4))
+    return with_parts(shot, through_time.slow(ranks=4, late=3).store, view_request)
 
 
 def draw_all(app, frame, size):

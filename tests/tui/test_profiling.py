@@ -75,9 +75,9 @@ def test_ranks_and_steps_may_be_chosen_and_what_is_none_is_told():
 def test_it_goes_back_to_the_screen_and_asks_for_no_profile_any_more():
     source = Profiled(snapshots.slow())
     drive(source, "P", "enter", until(opened), source.answer, "escape", lambda app, _: app.tick())
-    assert not source.wished.profile
+    assert not source.requested.profile
     drive(source, "P", "escape", lambda app, _: app.tick())
-    assert not source.wished.profile
+    assert not source.requested.profile
 
 
 def test_where_no_rank_can_be_profiled_one_line_says_why():

@@ -59,15 +59,15 @@ def _copies_go_elsewhere(tmp_path, monkeypatch):
 
 
 class AnySource(through_time.GrantingSource):
-    """Changes from one state to the other; the parts that screens wish for come with each."""
+    """Changes from one state to the other; the parts that screens request come with each."""
 
     def become(self, snapshot):
         self.plain = snapshot
-        self.current = None if snapshot is None else with_parts(snapshot, self.store, self.wished)
+        self.current = None if snapshot is None else with_parts(snapshot, self.store, self.requested)
 
-    def wish(self, wish):
+    def request_view(self, view_request):
         if self.plain is not None:
-            super().wish(wish)
+            super().request_view(view_request)
 
 
 def states():

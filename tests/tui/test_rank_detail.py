@@ -26,7 +26,7 @@ def test_on_a_tall_screen_the_devices_of_few_ranks_stand_below_the_detail():
         source, "2", THERE, until(lambda _: source.current.samples is not None), NEXT_FRAME, NEXT_FRAME, size=(240, 70)
     )
     assert text.index("─rank 2 · node00 · cuda:2") < text.index("─through time, the last 104 s")
-    drive(source, "2", until(lambda _: source.wished.samples is None), size=(120, 40))
+    drive(source, "2", until(lambda _: source.requested.samples is None), size=(120, 40))
 
 
 def test_the_devices_stand_below_all_of_the_detail_where_every_rank_has_a_line():
@@ -42,20 +42,20 @@ def test_the_devices_stand_below_all_of_the_detail_where_every_rank_has_a_line()
 
 def test_the_detail_follows_the_cursor():
     source = inspected.late()
-    follows = until(lambda _: source.wished.inspect is not None and source.wished.inspect.listed == [0])
+    follows = until(lambda _: source.requested.inspect is not None and source.requested.inspect.listed == [0])
     _, text = drive(source, "2", THERE, "G", "k", "j", "up", follows, NEXT_FRAME, size=(120, 40))
     assert "─rank 0 · node00 · cpu" in text
     assert "the others wait for it" not in text
 
 
-def test_it_wishes_for_the_ranks_in_sight_and_the_one_under_the_cursor():
+def test_it_requests_the_ranks_in_sight_and_the_one_under_the_cursor():
     source = inspected.late(ranks=6)
     strips = SeriesRequest((), ((0, 5),), 38, 8)
-    drive(source, "2", until(lambda _: source.wished.strips == strips), size=(160, 50))
-    assert source.wished.inspect == SeriesRequest(ranks=((2, 2),), per_column=8, columns=33)
+    drive(source, "2", until(lambda _: source.requested.strips == strips), size=(160, 50))
+    assert source.requested.inspect == SeriesRequest(ranks=((2, 2),), per_column=8, columns=33)
     source = inspected.late(ranks=6)
     drive(source, "2", THERE, size=(100, 40))
-    assert source.wished.strips is None
+    assert source.requested.strips is None
 
 
 def test_where_the_table_fills_the_screen_there_is_no_detail_unless_beside_it():

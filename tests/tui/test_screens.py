@@ -88,12 +88,12 @@ def test_the_room_that_few_ranks_leave_on_world_tells_what_is_wrong_and_where_a_
     assert "the mean step of steps 401–600" in text
     _, text = drive(source, "G", size=(160, 50))
     assert "rank 1" in next(row for row in text.splitlines() if "all ranks" in row)
-    assert source.wished.inspect is None
+    assert source.requested.inspect is None
 
 
 def test_on_a_tall_screen_the_rank_under_the_cursor_of_world_stands_beside_the_mean_step():
     source = inspected.late()
-    there = until(lambda _: source.wished.inspect is not None and source.wished.inspect.listed == [1])
+    there = until(lambda _: source.requested.inspect is not None and source.requested.inspect.listed == [1])
     _, text = drive(source, "G", there, *[lambda app, _: app.tick()] * 2, size=(240, 70))
     assert "─rank 1 · node00 · cpu" in text
     assert "epoch 4  loss" in text

@@ -148,7 +148,7 @@ def test_the_same_moment_with_other_parts_is_one_step_back():
         for version in range(8, 12):
             source.current = replace(snapshots.slow(), version=version, step=version)
             app.tick()
-            source.current = replace(source.current, notes=["what another screen wished for"])
+            source.current = replace(source.current, notes=["what another screen requested"])
             app.tick()
 
     app, _ = drive(source, pass_, "[", "[")

@@ -189,5 +189,7 @@ def test_what_a_larger_screen_shows_more_is_asked_for_at_once(monkeypatch):
     monkeypatch.setattr("ddpmon.tui.showing.FRAME_S", 3600.0)
     source = through_time.slow(16)
 
-    drive(source, HEAT, lambda _, pilot: pilot.resize_terminal(120, 36), until(lambda _: source.wished.heat.rows > 17))
-    assert (source.wished.heat.rows, source.wished.heat.columns) == (19, 100)
+    drive(
+        source, HEAT, lambda _, pilot: pilot.resize_terminal(120, 36), until(lambda _: source.requested.heat.rows > 17)
+    )
+    assert (source.requested.heat.rows, source.requested.heat.columns) == (19, 100)

@@ -17,7 +17,7 @@ async def tick(app, pilot):
     for _ in range(20):
         app.tick()
         await pilot.pause()
-        if app.playback.source.wished == app.view.wish:
+        if app.playback.source.requested == app.view.view_request:
             break
     app.tick()
 
@@ -93,7 +93,7 @@ def test_fewer_ranks_than_were_scrolled_past_are_shown_from_the_first():
         ranks = [snapshots.replace(rank, own_ms=99.0 if rank.rank < 2 else 1.0) for rank in source.plain.ranks]
         source.plain = snapshots.replace(source.plain, ranks=ranks)
         source.current = source.plain
-        source.wished = None
+        source.requested = None
         app.tick()
         app.tick()
         app.tick()
@@ -116,7 +116,7 @@ def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, 
     def later(app, _):
         """Steps that come when nothing has been asked for long."""
         shown = app.views["timeline"].pane
-        shown._last_wish = -1000.0, shown._last_wish[1]
+        shown._last_request = -1000.0, shown._last_request[1]
         app.tick()
         steps = [snapshots.replace(step, step=step.step + 7) for step in source.current.timeline.steps]
         source.current = snapshots.replace(

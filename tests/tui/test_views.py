@@ -60,7 +60,7 @@ def test_logs_of_a_rank_of_another_machine_are_asked_for_as_long_as_they_are_sho
     source = on_two_hosts(2)
     text = drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]
     assert "output of rank 2 on host1, following" in text
-    assert source.wished.printed == 2
+    assert source.requested.printed == 2
     view = PrintedView(2, 0, [], "waiting for the rank's machine")
     source.current = msgspec.structs.replace(source.current, printed=view)
     assert view.why in drive(source, "7", *["right_square_bracket"] * 4, size=(100, 30))[1]

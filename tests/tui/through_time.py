@@ -1,4 +1,4 @@
-"""A source that grants what a screen wishes for, from made-up steps."""
+"""A source that grants what a screen requests, from made-up steps."""
 
 import copy
 from functools import cache
@@ -60,16 +60,16 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
 
 
 class GrantingSource(FakeSource):
-    """Grants wishes at once."""
+    """Answers view requests at once."""
 
     def __init__(self, snapshot, store, **options):
         super().__init__(snapshot, **options)
         self.plain, self.store = snapshot, store
 
-    def wish(self, wish):
-        if wish != self.wished:
-            self.wished = wish
-            self.current = with_parts(self.plain, self.store, wish)
+    def request_view(self, view_request):
+        if view_request != self.requested:
+            self.requested = view_request
+            self.current = with_parts(self.plain, self.store, view_request)
 
 
 def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4, gpu=False) -> GrantingSource:

@@ -78,9 +78,9 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
     """Return the profile once every rank has answered. Raise DdpmonError if that is not possible."""
     from ddpmon.analysis.processes.profile_text import COST, FLOPS_COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
-    from ddpmon.messages import Wish
+    from ddpmon.messages import ViewRequest
 
-    source.wish(Wish(profile=True))
+    source.request_view(ViewRequest(profile=True))
     shot = first_answer(source, run, lambda shot: shot.run.world_size > 0)
     if wrong := [rank for rank in ranks if rank >= shot.run.world_size]:
         raise UsageError(f"--ranks {wrong[0]}: {run.name} ({run.id}) has ranks 0 to {shot.run.world_size - 1}")

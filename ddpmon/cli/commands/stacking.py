@@ -70,9 +70,9 @@ def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackVi
 
     """
     from ddpmon.errors import UsageError
-    from ddpmon.messages import Wish
+    from ddpmon.messages import ViewRequest
 
-    source.wish(Wish(stacks=True))
+    source.request_view(ViewRequest(stacks=True))
     shot = first_answer(source, run, lambda shot: bool(shot.stacks))
     world_size = len(shot.stacks)
     if rank is not None and rank >= world_size:

@@ -266,11 +266,11 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
 @contextlib.contextmanager
 def _fetched(run: Run, rank: int) -> Iterator[Log]:
     """Yield the output of a rank on another machine, once its hub has sent it; print on stderr why there is none."""
-    from ddpmon.messages import Wish
+    from ddpmon.messages import ViewRequest
     from ddpmon.source.live import LiveSource
 
     with contextlib.closing(LiveSource(run)) as source:
-        source.wish(Wish(printed=rank))
+        source.request_view(ViewRequest(printed=rank))
         deadline = time.monotonic() + FETCH_S
         shot = source.snapshot()
         while time.monotonic() < deadline and (shot is None or shot.printed is None or not shot.printed.lines):

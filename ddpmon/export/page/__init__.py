@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.words import duration
 from ddpmon.export import report as reports
-from ddpmon.messages import WHOLE_RUN, SeriesRequest, Wish
+from ddpmon.messages import WHOLE_RUN, SeriesRequest, ViewRequest
 from ddpmon.plain import plain
 from ddpmon.store.parts import with_parts
 
@@ -70,11 +70,11 @@ def views(shot: Snapshot, store: Any) -> Views:
     names += [name for name in shot.quantities if name.startswith("log:")]
     parts = Views()
     for name in names[:MOST_CHARTS]:
-        series = with_parts(shot, store, Wish(series=SeriesRequest((name,), columns=MOST_POINTS))).series
+        series = with_parts(shot, store, ViewRequest(series=SeriesRequest((name,), columns=MOST_POINTS))).series
         if series is not None and any(value is not None and math.isfinite(value) for value in series.median):
             parts.series.append(series)
     request = SeriesRequest(("own",), columns=HEAT_COLUMNS, per_column=WHOLE_RUN, rows=MOST_HEAT_ROWS)
-    parts.heat = with_parts(shot, store, Wish(heat=request)).heat
+    parts.heat = with_parts(shot, store, ViewRequest(heat=request)).heat
     return parts
 
 

@@ -13,7 +13,7 @@ from textual.containers import Container, Vertical
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ddpmon.messages import Wish, together
+from ddpmon.messages import ViewRequest, merge_requests
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, Block, Box, arrange
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
@@ -114,9 +114,9 @@ class View(Screen[None], metaclass=Abstract):
         return actions
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the parts of a snapshot that only this screen requests from the hub."""
-        return together(*(pane.wish for pane in self.panes if pane.display))
+        return merge_requests(*(pane.view_request for pane in self.panes if pane.display))
 
     @property
     @abstractmethod
@@ -137,7 +137,7 @@ class View(Screen[None], metaclass=Abstract):
 
     def on_resize(self, event: events.Resize) -> None:
         self.share_out()
-        if self.wish != Wish():
+        if self.view_request != ViewRequest():
             self.call_after_refresh(self._ask)  # the panes know their size after the refresh
 
     @abstractmethod
@@ -150,9 +150,9 @@ class View(Screen[None], metaclass=Abstract):
 
     def _do(self, action: Callable[[], None]) -> None:
         """Run an action, request what the screen needs after it, and update the blocks that follow the cursor."""
-        before = self.wish
+        before = self.view_request
         action()
-        if self.wish != before:
+        if self.view_request != before:
             self._ask()
         self.share_out()
         self._follow()
@@ -222,7 +222,7 @@ class Blocks(View):
                 block.in_sight = pane.lines_in_sight
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []
-        self._asked = Wish()
+        self._asked = ViewRequest()
         """What the blocks requested when their places last changed."""
 
     def compose(self) -> ComposeResult:
@@ -256,7 +256,7 @@ class Blocks(View):
             self.pane.followed = any(boxes[1:])
         for block, box in zip(self.blocks, boxes[1:], strict=True):
             block.beside = box is not None and box.x > 0 and box.y == 0
-        if self.wish != Wish():
+        if self.view_request != ViewRequest():
             self.call_after_refresh(self._ask_for_what_fits)
 
     def _arranged(self, width: int, height: int, *, whole: bool) -> list[Box | None]:
@@ -274,6 +274,6 @@ class Blocks(View):
             self._ask()
 
     def _ask_for_what_fits(self) -> None:
-        if (wish := self.wish) != self._asked:
-            self._asked = wish
+        if (view_request := self.view_request) != self._asked:
+            self._asked = view_request
             self._ask()

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from textual import events
 
 from ddpmon import numbers
-from ddpmon.messages import SERIES_MOST, Series, SeriesRequest, SeriesView, Wish
+from ddpmon.messages import SERIES_MOST, Series, SeriesRequest, SeriesView, ViewRequest
 from ddpmon.tui import axis, curves
 from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity
 from ddpmon.tui.frame import Frame, finite
@@ -58,11 +58,11 @@ class BigChart(ChoosingChart):
         return {**super().actions, "zoom": self.zoom, "window": self.next_window, "zoom_to_drag": self._zoom_to_drag}
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         points = max(1, min(SERIES_MOST, 2 * self._columns))
         end_s = held_s(self.frame) if self._end_s is None else max(0.0, self._end_s)
         names = (self.choice.name,)
-        return Wish(series=SeriesRequest(names, columns=points, span_s=self._span_s, end_s=end_s))
+        return ViewRequest(series=SeriesRequest(names, columns=points, span_s=self._span_s, end_s=end_s))
 
     @property
     def _columns(self) -> int:

@@ -17,7 +17,7 @@ from ddpmon.messages import (
     EfficiencyView,
     RankView,
     Snapshot,
-    Wish,
+    ViewRequest,
 )
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut_sentence, plain, size, title, wrap
@@ -259,8 +259,8 @@ class Cost(Pane):
         self.over = COST_WINDOWS[(COST_WINDOWS.index(self.over) + 1) % len(COST_WINDOWS)]
 
     @property
-    def wish(self) -> Wish:
-        return Wish() if self.over == COST_WINDOWS[0] else Wish(cost=self.over)
+    def view_request(self) -> ViewRequest:
+        return ViewRequest() if self.over == COST_WINDOWS[0] else ViewRequest(cost=self.over)
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 from ddpmon import numbers
-from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SeriesRequest, Snapshot, Wish
+from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, QUANTITIES, Course, SeriesRequest, Snapshot, ViewRequest
 from ddpmon.messages.cells import NOTHING
 from ddpmon.tui.blocks import TALL, Block
 from ddpmon.tui.filters import runs_of
@@ -90,14 +90,14 @@ class DeviceLanes(SampledLanes):
         return ranks[: max(0, height - _ABOVE - _BELOW)], names
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         lines, names = self._shown(self.frame.snapshot)
         ranks = [rank for rank in lines if rank is not None]
         if not ranks or not names:
-            return Wish()
+            return ViewRequest()
         columns = min(HEAT_MOST, LaneGrid(self.room[0] // len(names), _LABEL).moments)
         kept = tuple(name for name in DEVICE_COURSES if name in names)
-        return Wish(samples=SeriesRequest(kept, runs_of(ranks), columns, self.seconds))
+        return ViewRequest(samples=SeriesRequest(kept, runs_of(ranks), columns, self.seconds))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         ranks, names = self._shown(frame.snapshot)
@@ -191,9 +191,9 @@ class CoreLanes(SampledLanes):
         return Block(width, 1 + lines, height=_AROUND_CORES + most)
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         columns = MOMENTS * min(_WIDEST_CORE, self.room[0])
-        return Wish(cores=SeriesRequest(columns=max(1, min(HEAT_MOST, columns)), per_column=self.seconds))
+        return ViewRequest(cores=SeriesRequest(columns=max(1, min(HEAT_MOST, columns)), per_column=self.seconds))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = None if frame.snapshot is None else frame.snapshot.cores

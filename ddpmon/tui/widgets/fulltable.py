@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon import config, numbers
-from ddpmon.messages import Course, RankView, SeriesRequest, Snapshot, Wish
+from ddpmon.messages import Course, RankView, SeriesRequest, Snapshot, ViewRequest
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
@@ -104,14 +104,14 @@ class FullTable(RankTable):
         return 0 if width < _STRIP_FROM else min(_STRIP_MOST, _STRIP_LEAST + (width - _STRIP_FROM) // 4)
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the request for own time over time of the visible ranks."""
         width = self._strip_width(self.room[0] - 1)
         ranks = [rank for rank in self.lines_in_sight() if rank is not None]
         if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
-            return Wish()
+            return ViewRequest()
         steps = steps_per_column(self.frame.snapshot)
-        return Wish(strips=SeriesRequest((), runs_of(ranks), width - 1, steps))
+        return ViewRequest(strips=SeriesRequest((), runs_of(ranks), width - 1, steps))
 
     @staticmethod
     def _strip_head(snapshot: Snapshot, width: int) -> str:

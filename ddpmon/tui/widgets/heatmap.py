@@ -21,7 +21,7 @@ from ddpmon.messages import (
     HeatView,
     SeriesRequest,
     Snapshot,
-    Wish,
+    ViewRequest,
 )
 from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui import axis
@@ -197,7 +197,7 @@ class HeatMap(BlockPane):
         return [rows[place].worst if 0 <= place < len(rows) else None for place in self._places]
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         width, height = self.room
         rows, columns = height - 1 - _below(len(self.frame.listed), height), width - self._left
         if self.by_host:
@@ -206,7 +206,7 @@ class HeatMap(BlockPane):
         request = SeriesRequest(
             (self.metric,), self.frame.listed_spans, columns, self.steps, rows, self.beyond_chance
         )  # fmt: skip
-        return Wish(heat=request)
+        return ViewRequest(heat=request)
 
     def next_metric(self) -> None:
         """Show the next available metric."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, SeriesRequest, Wish
+from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, SeriesRequest, ViewRequest
 from ddpmon.tui.blocks import TALL, Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
@@ -38,13 +38,13 @@ class HeatPhases(BlockPane):
         return listed[:room]
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         ranks, above = self._shown(), self.first
         if not ranks or not isinstance(above, HeatMap):
-            return Wish()
+            return ViewRequest()
         columns = max(1, min(HEAT_MOST, self.room[0] - PHASES_LEFT))
         spans, rows = runs_of(ranks), len(ranks)
-        return Wish(heat_phases=SeriesRequest((), spans, columns, above.steps, rows, above.beyond_chance))
+        return ViewRequest(heat_phases=SeriesRequest((), spans, columns, above.steps, rows, above.beyond_chance))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         views = [] if frame.snapshot is None else frame.snapshot.heat_phases

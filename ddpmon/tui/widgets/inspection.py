@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from ddpmon.analysis.words import counted
-from ddpmon.messages import DEVICE_COURSES, HEAT_MOST, HEAT_STEPS, QUANTITIES, RankView, SeriesRequest, Snapshot, Wish
+from ddpmon.messages import (
+    DEVICE_COURSES,
+    HEAT_MOST,
+    HEAT_STEPS,
+    QUANTITIES,
+    RankView,
+    SeriesRequest,
+    Snapshot,
+    ViewRequest,
+)
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, Block
@@ -42,7 +51,7 @@ def rank_title(rank: RankView) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def history_wish(rank: int, steps: int, width: int) -> SeriesRequest:
+def history_request(rank: int, steps: int, width: int) -> SeriesRequest:
     """Return the request for the history of a rank.
 
     Args:
@@ -248,9 +257,9 @@ class Inspection(ScrollingPane, BlockPane):
         return [self.rank]
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the request for the rank's history in the pane's width."""
-        return Wish(inspect=history_wish(self.rank, self.steps, self.size.width))
+        return ViewRequest(inspect=history_request(self.rank, self.steps, self.size.width))
 
     def _lines(self, frame: Frame, snapshot: Snapshot, rank: RankView, width: int, height: int) -> list[Line]:
         """Return all lines about the inspected rank."""

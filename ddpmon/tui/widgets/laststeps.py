@@ -12,7 +12,7 @@ from textual import events
 
 from ddpmon import numbers
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRequest, TimelineStep, TimelineView, Wish
+from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRequest, TimelineStep, TimelineView, ViewRequest
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame, finite
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, with_mark
@@ -136,7 +136,7 @@ class LastSteps(BlockPane):
         """The filter to which `place` refers."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
         """Moment since which the steps are shown, and the steps."""
-        self._last_wish: tuple[float, TimelineRequest | None] = 0.0, None
+        self._last_request: tuple[float, TimelineRequest | None] = 0.0, None
         """Moment of the last request, and the request."""
 
     @property
@@ -159,17 +159,17 @@ class LastSteps(BlockPane):
         return fit_in if fit_in > 1 and ranks and not self.step else 1
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         steps = max(1, (self.room[0] - _LABEL) // self.width_of_a_step)
         rank_filter = self.frame.filter
         if self._filtered != ("" if rank_filter is None else rank_filter.text):
             self._filtered = "" if rank_filter is None else rank_filter.text
             self.place = self._first = 0
         columns, rows = min(HEAT_MOST, steps * self.bands), min(HEAT_MOST, self.rows)
-        wish = TimelineRequest(columns, rows, self._first, self.frame.listed_spans, True, self.step)
-        if wish != self._last_wish[1]:
-            self._last_wish = time.monotonic(), wish
-        return Wish(timeline=wish)
+        request = TimelineRequest(columns, rows, self._first, self.frame.listed_spans, True, self.step)
+        if request != self._last_request[1]:
+            self._last_request = time.monotonic(), request
+        return ViewRequest(timeline=request)
 
     def next_width(self) -> None:
         """Show the steps wider or narrower."""
@@ -195,7 +195,7 @@ class LastSteps(BlockPane):
         since, old = self._stays
         calm_s = CALM_MANY_S if self.bands > 1 else CALM_S
         alike = old is not None and _asked_alike(old, new) and old.mended == new.mended
-        if old is None or not (alike and runs_on and now - since < calm_s and now - self._last_wish[0] > CALM_S):
+        if old is None or not (alike and runs_on and now - since < calm_s and now - self._last_request[0] > CALM_S):
             self._stays = since, old = (now if old is not new else since), new
         return old
 

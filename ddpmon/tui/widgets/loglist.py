@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import Wish
+from ddpmon.messages import ViewRequest
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import CURSOR, Line, cut, joined, title, wrap
@@ -270,11 +270,11 @@ class LogList(ScrollingPane):
         return next((host for host, ranks in self._elsewhere(frame).items() if self.rank in ranks), "")
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the request for the output of the shown rank, if the rank is on another machine."""
         if self.rank is None or not self._other_machine(self.frame):
-            return Wish()
-        return Wish(printed=self.rank)
+            return ViewRequest()
+        return ViewRequest(printed=self.rank)
 
     # --- keys ---
 

@@ -13,7 +13,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ddpmon.messages import Wish
+from ddpmon.messages import ViewRequest
 from ddpmon.tui.blocks import Block, Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit, joined
@@ -57,9 +57,9 @@ class Pane(Widget, metaclass=Abstract):
         return {}
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         """Return the parts of a snapshot that this pane requests from the hub."""
-        return Wish()
+        return ViewRequest()
 
     @property
     def preferences(self) -> Values:

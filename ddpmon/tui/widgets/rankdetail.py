@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import RankView, Wish
+from ddpmon.messages import RankView, ViewRequest
 from ddpmon.runs.logs import Log
 from ddpmon.tui.blocks import ALL, TALL, Block
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut, title
-from ddpmon.tui.widgets.inspection import history_wish, inspection, rank_title, steps_per_column
+from ddpmon.tui.widgets.inspection import history_request, inspection, rank_title, steps_per_column
 from ddpmon.tui.widgets.pane import BlockPane
 from ddpmon.tui.widgets.worldmap import rank_in
 
@@ -34,11 +34,11 @@ class RankDetail(BlockPane):
         return Block(_LEAST_WIDTH, _LEAST_HEIGHT, height=WHOLE if height >= TALL else ALL)
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         rank = self._rank(self.frame)
         if rank is None or not rank.steps:
-            return Wish()
-        return Wish(inspect=history_wish(rank.rank, steps_per_column(self.frame.snapshot), self.room[0]))
+            return ViewRequest()
+        return ViewRequest(inspect=history_request(rank.rank, steps_per_column(self.frame.snapshot), self.room[0]))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         rank, snapshot = self._rank(frame), frame.snapshot

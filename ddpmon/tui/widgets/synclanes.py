@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import zip_longest
 
 from ddpmon import numbers
-from ddpmon.messages import HEAT_MOST, Course, HeatView, SeriesRequest, Snapshot, Wish
+from ddpmon.messages import HEAT_MOST, Course, HeatView, SeriesRequest, Snapshot, ViewRequest
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
@@ -39,7 +39,7 @@ def lanes_of_steps(width: int, lines: int, rows: int) -> LaneGrid:
     return LaneGrid(width // sides(width), _LABEL, *split_height(lines, rows, _TALLEST))
 
 
-def courses_wish(snapshot: Snapshot | None, width: int) -> SeriesRequest:
+def courses_request(snapshot: Snapshot | None, width: int) -> SeriesRequest:
     """Return the request for the courses in a block of `width` columns."""
     columns = min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments)
     return SeriesRequest(columns=columns, per_column=steps_per_column(snapshot))
@@ -85,8 +85,8 @@ class SyncLanes(BlockPane):
         return Block(60, 1 + rows, height=1 + (_TALLEST + 1) * rows)
 
     @property
-    def wish(self) -> Wish:
-        return Wish(sync=courses_wish(self.frame.snapshot, self.room[0]))
+    def view_request(self) -> ViewRequest:
+        return ViewRequest(sync=courses_request(self.frame.snapshot, self.room[0]))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = None if frame.snapshot is None else frame.snapshot.sync
@@ -127,12 +127,12 @@ class WaitLanes(BlockPane):
         return Block(60, 1 + self.rows(len(snapshot.ranks), width))
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         snapshot = self.frame.snapshot
         if snapshot is None:
-            return Wish()
-        rows, of, listed = max(1, len(snapshot.ranks)), courses_wish(snapshot, self.room[0]), self.frame.listed_spans
-        return Wish(heat=SeriesRequest((_METRIC,), listed, of.columns, of.per_column, rows))
+            return ViewRequest()
+        rows, of, listed = max(1, len(snapshot.ranks)), courses_request(snapshot, self.room[0]), self.frame.listed_spans
+        return ViewRequest(heat=SeriesRequest((_METRIC,), listed, of.columns, of.per_column, rows))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot

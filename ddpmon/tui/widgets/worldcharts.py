@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesRequest, SeriesView, Wish
+from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesRequest, SeriesView, ViewRequest
 from ddpmon.tui import axis, curves
 from ddpmon.tui.chart_choice import SMOOTHINGS, ChartChoice, quantity
 from ddpmon.tui.frame import Frame
@@ -83,12 +83,12 @@ class ChosenChart(ChoosingChart):
             self.choice.smoothing = float(str(smoothing))
 
     @property
-    def wish(self) -> Wish:
+    def view_request(self) -> ViewRequest:
         if self.choice.name in IN_EVERY_SNAPSHOT:
-            return Wish()
+            return ViewRequest()
         width = self.size.width or self.app.size.width // 2
         points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))
-        return Wish(series=SeriesRequest((self.choice.name,), columns=points, end_s=held_s(self.frame)))
+        return ViewRequest(series=SeriesRequest((self.choice.name,), columns=points, end_s=held_s(self.frame)))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         choice = self.choice

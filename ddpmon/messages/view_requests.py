@@ -71,7 +71,7 @@ class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
     """Number of one of the longest steps to show instead of the last steps, or 0 for the last steps."""
 
 
-class Wish(msgspec.Struct, array_like=True, frozen=True):
+class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
     """A viewer's request for parts of a snapshot that only one screen shows. A part that is None is not requested."""
 
     heat: SeriesRequest | None = None
@@ -101,15 +101,15 @@ class Wish(msgspec.Struct, array_like=True, frozen=True):
     """True to include the latest profile of ranks."""
 
 
-def together(*wishes: Wish) -> Wish:
-    """Merge wishes into one that requests every part of any of them. If several request a part, the last one counts."""
+def merge_requests(*view_requests: ViewRequest) -> ViewRequest:
+    """Return one request for every part that any of these requests. If several request a part, the last one counts."""
     wanted = {
         name: value
-        for wish in wishes
-        for name in Wish.__struct_fields__
-        if (value := getattr(wish, name)) is not None and value is not False
+        for view_request in view_requests
+        for name in ViewRequest.__struct_fields__
+        if (value := getattr(view_request, name)) is not None and value is not False
     }
-    return Wish(**wanted)
+    return ViewRequest(**wanted)
 
 
 class Next(msgspec.Struct, array_like=True, tag="next"):
@@ -117,7 +117,7 @@ class Next(msgspec.Struct, array_like=True, tag="next"):
 
     version: int = 0
     epoch: str = ""
-    wish: Wish = Wish()
+    view_request: ViewRequest = ViewRequest()
     base: StepCount | None = None
     """Version to which the viewer can apply changes, 0 if it has none yet, or None if it wants whole snapshots only."""
 

@@ -12,8 +12,8 @@ from ddpmon.messages import (
     Next,
     SeriesRequest,
     TimelineRequest,
+    ViewRequest,
     WireError,
-    Wish,
     decode_from_viewer,
     decode_snapshot,
     encode,
@@ -24,8 +24,8 @@ from tests.conftest import wait_for
 from tests.recordings import BEGAN, record
 from tests.worlds import own_times, records
 
-HEAT = Wish(heat=SeriesRequest(("own",), per_column=1, rows=10, columns=60))
-LAST = Wish(timeline=TimelineRequest(3, 2))
+HEAT = ViewRequest(heat=SeriesRequest(("own",), per_column=1, rows=10, columns=60))
+LAST = ViewRequest(timeline=TimelineRequest(3, 2))
 
 
 def train(stage, steps=50, late=1):
@@ -39,18 +39,18 @@ def train(stage, steps=50, late=1):
         rank.acknowledged(1)
 
 
-def asked(stage, wish):
+def asked(stage, view_request):
     viewer = stage.viewer()
-    viewer.socket.send(encode(Next(wish=wish)))
+    viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
     return decode_snapshot(viewer.socket.recv())
 
 
-def test_each_viewer_gets_what_it_wishes_for(stage):
+def test_each_viewer_gets_what_it_requests(stage):
     stage.hub()
     train(stage)
     stage.viewer().until(lambda s: s.window == (2, 50), "the steps")
-    heat, last, plain = (asked(stage, wish) for wish in (HEAT, LAST, Wish()))
+    heat, last, plain = (asked(stage, view_request) for view_request in (HEAT, LAST, ViewRequest()))
     assert (heat.heat.last_step, heat.heat.columns, len(heat.heat.rows)) == (50, 50, 2)
     assert len(heat.heat.cells) == 100
     assert heat.timeline is None
@@ -59,39 +59,41 @@ def test_each_viewer_gets_what_it_wishes_for(stage):
     assert (plain.heat, plain.timeline) == (None, None)
 
 
-def test_a_live_source_is_granted_a_new_wish_and_goes_on_being_so_after_the_end(stage):
+def test_a_live_source_is_granted_a_new_request_and_goes_on_being_so_after_the_end(stage):
     stage.hub()
     train(stage)
     source = LiveSource(stage.run)
     try:
         wait_for(lambda: (s := source.snapshot()) and s.window == (2, 50))
         assert source.snapshot().heat is None
-        source.wish(HEAT)
+        source.request_view(HEAT)
         wait_for(lambda: source.snapshot().heat)
-        source.wish(LAST)
+        source.request_view(LAST)
         wait_for(lambda: source.snapshot().timeline and not source.snapshot().heat)
-        source.wish(Wish(cores=SeriesRequest()))
+        source.request_view(ViewRequest(cores=SeriesRequest()))
         assert len(wait_for(lambda: (view := source.snapshot().cores) and view.courses)) == os.cpu_count()
         stage.finish()
         wait_for(lambda: source.snapshot().state == "done")
-        source.wish(HEAT)
+        source.request_view(HEAT)
         assert wait_for(lambda: source.snapshot().heat).last_step == 50
-        wishing = threading.Thread(target=lambda: [source.wish(wish) for wish in [LAST, HEAT] * 500], daemon=True)
-        wishing.start()
-        wishing.join(20)
-        assert not wishing.is_alive(), "a viewer that wishes again and again is held up"
+        requesting = threading.Thread(
+            target=lambda: [source.request_view(view_request) for view_request in [LAST, HEAT] * 500], daemon=True
+        )
+        requesting.start()
+        requesting.join(20)
+        assert not requesting.is_alive(), "a viewer that requests views again and again is held up"
     finally:
         source.close()
     recorded = RecordedSource(runs.load(stage.run.id))
-    recorded.wish(LAST)
+    recorded.request_view(LAST)
     assert recorded.snapshot().timeline.steps[-1].step == 50
 
 
 def test_a_recording_tells_what_devices_did_second_by_second(home):
     run = record(own_times(300, 2))
-    wish = Wish(samples=SeriesRequest(("cpu", "rss"), per_column=1, columns=8, ranks=((0, 1),)))
+    view_request = ViewRequest(samples=SeriesRequest(("cpu", "rss"), per_column=1, columns=8, ranks=((0, 1),)))
     source = RecordedSource(run)
-    source.wish(wish)
+    source.request_view(view_request)
     view = source.snapshot().samples
     assert [(each.rank, each.name, each.high) for each in view.courses] == [
         (0, "cpu", 100.0), (1, "cpu", 100.0), (0, "rss", 1 << 30), (1, "rss", 1 << 30),
@@ -100,28 +102,28 @@ def test_a_recording_tells_what_devices_did_second_by_second(home):
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "view_request",
     [
         SeriesRequest(("loss",)), SeriesRequest(per_column=2), SeriesRequest(columns=0), SeriesRequest(columns=513),
         SeriesRequest(ranks=((3, 2),)), SeriesRequest(ranks=((0, 512),)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("part", ["samples", "cores"])
-def test_devices_through_time_are_wished_for_in_the_size_of_a_screen(wish, part):
+def test_devices_through_time_are_requested_in_the_size_of_a_screen(view_request, part):
     with pytest.raises(WireError):
-        decode_from_viewer(encode(Next(wish=Wish(**{part: wish}))))
+        decode_from_viewer(encode(Next(view_request=ViewRequest(**{part: view_request}))))
 
 
 def test_a_replay_shows_the_heat_of_the_moment(home):
     source = ReplaySource(record(events=[(30.0, "late")]))
     try:
         source.toggle()
-        source.wish(HEAT)
+        source.request_view(HEAT)
         source.jump(1)
         shown = wait_for(lambda: (s := source.snapshot()) and s.at == BEGAN + 30 and s.heat and s)
         assert shown.heat.last_step == shown.step
         assert shown.heat.rows[2].hot_share > 0.5
-        source.wish(Wish())
+        source.request_view(ViewRequest())
         wait_for(lambda: source.snapshot().heat is None)
     finally:
         source.close()
@@ -129,33 +131,35 @@ def test_a_replay_shows_the_heat_of_the_moment(home):
 
 def test_nothing_to_show_yet_is_no_error(stage):
     stage.hub()
-    shown = asked(stage, Wish(SeriesRequest(), TimelineRequest()))
+    shown = asked(stage, ViewRequest(SeriesRequest(), TimelineRequest()))
     assert (shown.heat, shown.timeline) == (None, None)
     assert time.time() - shown.at < 60
 
 
-@pytest.mark.parametrize("wish", [
-    Wish(SeriesRequest(("lunch",))), Wish(SeriesRequest(per_column=3)), Wish(SeriesRequest(rows=0)),
-    Wish(SeriesRequest(columns=513)), Wish(SeriesRequest(columns=10_000)), Wish(series=SeriesRequest()),
-    Wish(timeline=TimelineRequest(steps=0)), Wish(timeline=TimelineRequest(rows=10_000)),
-    Wish(timeline=TimelineRequest(first=-1)),
+@pytest.mark.parametrize("view_request", [
+    ViewRequest(SeriesRequest(("lunch",))), ViewRequest(SeriesRequest(per_column=3)),
+    ViewRequest(SeriesRequest(rows=0)),
+    ViewRequest(SeriesRequest(columns=513)), ViewRequest(SeriesRequest(columns=10_000)),
+    ViewRequest(series=SeriesRequest()),
+    ViewRequest(timeline=TimelineRequest(steps=0)), ViewRequest(timeline=TimelineRequest(rows=10_000)),
+    ViewRequest(timeline=TimelineRequest(first=-1)),
 ])  # fmt: skip
-def test_wishes_that_cannot_be_are_refused(wish):
+def test_view_requests_that_cannot_be_are_refused(view_request):
     with pytest.raises(WireError):
-        decode_from_viewer(encode(Next(wish=wish)))
+        decode_from_viewer(encode(Next(view_request=view_request)))
 
 
-def test_a_new_wish_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):
+def test_a_new_view_request_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):
     monkeypatch.setattr("ddpmon.source.live.ASK_AGAIN_S", 1e6)
     runs.make_socket_dir(stage.run.id)
     hub = stage.context.socket(zmq.ROUTER)
     hub.bind(runs.view_address(stage.run.id))
     source = LiveSource(stage.run)
     try:
-        for wish in (Wish(), HEAT, LAST):
-            source.wish(wish)
+        for view_request in (ViewRequest(), HEAT, LAST):
+            source.request_view(view_request)
             assert hub.poll(20_000), "it waits for an answer"
-            assert decode_from_viewer(hub.recv_multipart()[1]).wish == wish
+            assert decode_from_viewer(hub.recv_multipart()[1]).view_request == view_request
     finally:
         source.close()
         hub.close(linger=0)
