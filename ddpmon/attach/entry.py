@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -41,12 +42,28 @@ set unwindonsignal on
 handle all nostop noprint pass
 handle SIGINT nostop noprint pass
 echo {_HELD}\\n
+if !$_isvoid($xmm0)
+  set $xmm0.v4_int32[0] = ~$xmm0.v4_int32[0]
+  set $xmm0.v4_int32[0] = ~$xmm0.v4_int32[0]
+end
 set $page = {_MAP}
 printf "{_PLACED} %lx\\n", $page
 restore {{text}} binary $page
 printf "{_SCHEDULED} %d\\n", {_NOTE}
 detach
 quit
+"""
+"""The commands for gdb. They end at the first error, and gdb then detaches.
+
+After each call, gdb restores the registers of the process one by one. If it cannot write the vector registers, the
+others stay half restored, and the process aborts. So these commands first change a vector register and change it back.
+If this fails, the process has not been harmed.
+"""
+_CANNOT_RESTORE = "Couldn't write extended state status"
+FIRST_WITH_AMX = 14
+"""The first version of gdb that can write the registers of CPUs with AMX. Older ones expect fewer bytes.
+
+Source: gdb-patches, "Handle variable XSAVE layouts" (2023). Measured: gdb 13 fails on an Intel Xeon with AMX.
 """
 
 
@@ -69,6 +86,27 @@ def python_version(pid: int) -> tuple[int, int] | None:
 def debugger() -> str | None:
     """Return the path of gdb; None if it is not installed."""
     return shutil.which("gdb")
+
+
+def unfit_debugger(program: str, cpu: Path = Path("/proc/cpuinfo")) -> str:
+    """Return why a gdb cannot enter processes on this machine's CPU, and what to install; "" if it can."""
+    try:
+        if b" amx_tile" not in cpu.read_bytes():
+            return ""
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    version = re.search(r"(\d+)\.\d+\S*$", said.partition("\n")[0])
+    if version is None or int(version[1]) >= FIRST_WITH_AMX:
+        return ""
+    return _too_old(f"gdb {version[1]}")
+
+
+def _too_old(debugger: str) -> str:
+    return (
+        f"{debugger} cannot restore the registers of this machine's CPU; install gdb {FIRST_WITH_AMX} or later, for "
+        "example with conda install -c conda-forge gdb"
+    )
 
 
 @dataclass(frozen=True)
@@ -181,6 +219,8 @@ def _why(said: str) -> str:
     """Return the debugger's error as one line that says what to do."""
     if f"{_SCHEDULED} -1" in said:
         return "Python's queue of pending calls in the process is full; try again when the process runs Python code"
+    if _CANNOT_RESTORE in said:
+        return _too_old("this gdb")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     complaint = next((line for line in lines if "ptrace" in line or "not permitted" in line), "")
     if complaint:

@@ -74,10 +74,11 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
                 "this variable"
             )
         return ""
-    if entry.debugger() is None:
+    program = entry.debugger()
+    if program is None:
         return NO_DEBUGGER
     entry.addresses(pid)
-    return ""
+    return entry.unfit_debugger(program)
 
 
 def _other_container(pid: int) -> str:

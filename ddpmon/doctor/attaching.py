@@ -28,6 +28,8 @@ def attaching(environ: Mapping[str, str]) -> Check:
         return note(
             "attach", "ddpmon cannot attach to running jobs, because this machine has no gdb", obstacles.INSTALL_GDB
         )
+    elif unfit := entry.unfit_debugger(program):
+        return note("attach", "ddpmon cannot attach to running jobs with the gdb of this machine", unfit)
     else:
         how = f"through {os.path.basename(program)}"
     if os.geteuid() != 0 and proc.ptrace_scope():

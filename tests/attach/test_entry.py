@@ -146,3 +146,40 @@ def test_an_ended_process_is_an_error_in_one_line(target, tmp_path):
     target.wait()
     with pytest.raises((EntryError, OSError)):
         Entry(process, "pass", tmp_path, "try")
+
+
+AMX = "flags\t\t: fpu avx512f amx_bf16 avx512_fp16 amx_tile amx_int8\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "first_line", "fits"),
+    [
+        (AMX, "GNU gdb (Debian 13.1-3) 13.1", False),
+        (AMX, "GNU gdb (Ubuntu 12.1-0ubuntu1~22.04) 12.1", False),
+        (AMX, "GNU gdb (Ubuntu 15.0.50.20240403-0ubuntu1) 15.0.50.20240403-git", True),
+        (AMX, "GNU gdb (GDB) 14.1", True),
+        (AMX, "something else", True),
+        ("flags\t\t: fpu avx512f\n", "GNU gdb (Debian 13.1-3) 13.1", True),
+    ],
+)
+def test_an_old_gdb_is_refused_on_a_cpu_whose_registers_it_cannot_restore(tmp_path, flags, first_line, fits):
+    cpu, gdb = tmp_path / "cpuinfo", tmp_path / "gdb"
+    cpu.write_text(flags)
+    gdb.write_text(f"#!/bin/sh\necho '{first_line}'\necho more\n")
+    gdb.chmod(0o755)
+    why = entry.unfit_debugger(str(gdb), cpu)
+    assert (why == "") is fits
+    assert fits or "install gdb 14 or later" in why
+    assert entry.unfit_debugger(str(tmp_path / "no-gdb"), cpu) == ""
+
+
+@needs_gdb
+def test_gdb_stops_at_a_register_that_it_cannot_write_and_the_process_goes_on(target, tmp_path, monkeypatch):
+    fails = "echo Couldn't write extended state status: Bad address.\\n\nprint no_such_symbol\nset $xmm0"
+    assert "set $xmm0" in entry._GDB.partition("mmap")[0]
+    monkeypatch.setattr(entry, "_GDB", entry._GDB.replace("set $xmm0", fails, 1))
+    with pytest.raises(EntryError, match="cannot restore the registers of this machine's CPU; install gdb 14 or later"):
+        ran(target, f"        open({str(tmp_path / 'ran')!r}, 'x').close()", tmp_path)
+    target.terminate()
+    assert target.stdout.read() == "left\n"
+    assert not (tmp_path / "ran").exists()
