@@ -18,6 +18,13 @@ from ddpmon.probe.records import OTHER, RawSync
 ANCHOR = "ddpmon"
 """Name of the event that marks the training thread."""
 TRAINING_THREAD, COLLECTIVES = "training thread", "collectives"
+OF_AUTOGRAD = "autograd::engine::evaluate_function"
+"""Beginning of the names of autograd's operators. For tensors on a GPU, they run on a thread of their own, and the
+training thread waits for it in backward."""
+OF_PROFILER = frozenset({
+    "Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource", "INVALID",
+})  # fmt: skip
+"""Names of times in which the profiler itself worked, or whose call it does not know (seen on an H200, torch 2.11)."""
 
 
 class Slice(NamedTuple):
@@ -148,7 +155,7 @@ class Totals:
             if outer:
                 around = outer[-1]
                 self._sums[around.name, self._phases.at(around.start)][1] -= min(length, around.end - one.start)
-            elif trains:
+            elif trains or one.name.startswith(OF_AUTOGRAD):
                 for covered, part in self._phases.split(one.start, one.end):
                     self._covered[covered] += part
             outer.append(one)
@@ -172,6 +179,7 @@ class Totals:
         made = [
             Operator(name, phase, calls, max(0, cpu) // 1000, device // 1000)
             for (name, phase), (calls, cpu, device) in self._sums.items()
+            if name not in OF_PROFILER
         ]
         made += [Operator(OUTSIDE, phase, 0, left // 1000, 0) for phase, left in enumerate(outside) if left > 0]
         return heapq.nlargest(MAX_OPERATORS, made, key=lambda one: one.self_us + one.device_us)

@@ -1,0 +1,26 @@
+"""Sums of torch's profiler records: the time outside of operators, and records of the profiler itself."""
+
+from __future__ import annotations
+
+from ddpmon.messages import OUTSIDE
+from ddpmon.probe.operators import TRAINING_THREAD, Phases, Recorded, Slice, Totals
+
+FORWARD, BACKWARD = 1, 2
+US = 1000
+
+
+def test_the_time_in_which_autograds_thread_works_is_not_outside_of_operators() -> None:
+    phases = Phases([(0, FORWARD), (100 * US, BACKWARD)], 0, 1000 * US)
+    operators = [
+        Slice(TRAINING_THREAD, 0, 100 * US, "aten::addmm", 1),
+        Slice("thread 7", 100 * US, 900 * US, "autograd::engine::evaluate_function: AddmmBackward0", 2),
+        Slice("thread 7", 300 * US, 400 * US, "Activity Buffer Request", 3),
+        Slice(TRAINING_THREAD, 910 * US, 950 * US, "INVALID", 4),
+    ]
+    totals = Totals(phases)
+    totals.add(Recorded(operators, [], []), lambda: None)
+    assert {(one.name, one.phase): one.self_us for one in totals.operators([])} == {
+        ("aten::addmm", FORWARD): 100,
+        ("autograd::engine::evaluate_function: AddmmBackward0", BACKWARD): 700,
+        (OUTSIDE, BACKWARD): 60,
+    }
