@@ -29,6 +29,11 @@ PREAMBLE = (
     "[enforce fail at /__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:455] op.preamble.length <="
     " op.nbytes. 32 vs 20"
 )
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 3 has a total capacity of 139.80 GiB"
+    " of which 1.75 GiB is free. Process 619 has 1.12 GiB memory in use. Including non-PyTorch memory, this process has"
+    " 16.9 GiB memory in use. Of the allocated memory 16.1 GiB is allocated by PyTorch."
+)
 ASSERTED = "torch.AcceleratorError: CUDA error: device-side assert triggered: `{}` is false, Loss.cu:245"
 SAME_MODEL = "RuntimeError: DDP expects same model across all ranks, but Rank {} has {} params, while rank {} has"
 PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4021"
@@ -45,6 +50,11 @@ def failure(rank, message, at_us=100, **facts):
         (SAME_GPU, "ranks 0 and 1 use the same GPU, which NCCL refuses: duplicate GPU detected", "set_device"),
         (PREAMBLE, "a collective got 32 bytes from another rank and expected 20", "drop_last=True"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "torch.OutOf", "accumulation"),
+        (
+            OUT_OF_MEMORY,
+            "CUDA out of memory: it tried to allocate 20.00 MiB, and 1.75 GiB of 139.80 GiB were free on GPU 3",
+            "accumulation",
+        ),
         (ASSERTED.format("t >= 0 && t < n_classes"), "torch.Acc", "ignore_index"),
         (ASSERTED.format("srcIndex < srcSelectDimSize"), "torch.Acc", "num_embeddings"),
         ("RuntimeError: CUDA error: device-side assert triggered", "RuntimeError", "CUDA_LAUNCH_BLOCKING"),

@@ -53,6 +53,10 @@ INDICES = (
     "An index is too large for its table, for example a token id beyond the rows of an embedding. Compare the largest"
     " index with num_embeddings and the tokenizer's vocabulary."
 )
+LESS_MEMORY = (
+    "Use smaller batches with gradient accumulation, which keeps the effective batch size. Activation checkpointing and"
+    " bf16 also need less memory."
+)
 RENDEZVOUS = (
     "Check that every node started torchrun with the same --nnodes and --rdzv-endpoint (or MASTER_ADDR and"
     " MASTER_PORT). The host name must resolve on each node, and no firewall may block the port."
@@ -179,11 +183,12 @@ KNOWN_FAILURES = (
     KnownFailure("nccl.*(?:connection refused|connection reset|closed by peer|no route)", "", NCCL_LOG, lost_peer=True),
     # GPUs
     KnownFailure(
-        "CUDA out of memory",
-        "",
-        "Use smaller batches with gradient accumulation, which keeps the effective batch size. Activation checkpointing"
-        " and bf16 also need less memory.",
+        r"CUDA out of memory\. Tried to allocate (?P<wanted>[\d.]+ \w+)\. GPU (?P<gpu>\d+) has a total capacity of"
+        r" (?P<total>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free",
+        "CUDA out of memory: it tried to allocate {wanted}, and {free} of {total} were free on GPU {gpu}",
+        LESS_MEMORY,
     ),
+    KnownFailure("CUDA out of memory", "", LESS_MEMORY),
     KnownFailure("device-side assert triggered.*n_classes", "", LABELS),
     KnownFailure("device-side assert triggered.*(?:srcSelectDimSize|index out of bounds|< sizes)", "", INDICES),
     KnownFailure(
