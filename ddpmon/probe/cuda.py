@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,18 @@ import torch
 from ddpmon.probe.records import DeviceEvent, Mark
 
 SLOTS = 1024
+OF_THIS_THREAD = 1
+"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of the CUDA driver."""
+
+
+def leave_captures_alone() -> None:
+    """Make this thread's CUDA calls harmless to a graph that another thread of the process captures.
+
+    By default, a query of an event invalidates such a capture, in whatever thread it happens (CUDA driver API,
+    cuThreadExchangeStreamCaptureMode). Does nothing without NVIDIA's driver.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(OF_THIS_THREAD)))
 
 
 def allocator_counters(device: int) -> dict[str, int]:

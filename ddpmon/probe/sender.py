@@ -34,7 +34,7 @@ from ddpmon.messages import (
 from ddpmon.plain import utf8
 from ddpmon.probe import output, stack_signal, updates
 from ddpmon.probe.cpu_rivals import RivalSearch
-from ddpmon.probe.cuda import pending, resolve
+from ddpmon.probe.cuda import leave_captures_alone, pending, resolve
 from ddpmon.probe.device_timeline import DeviceTimeline, passed
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
@@ -80,6 +80,7 @@ class Sender(threading.Thread):
         self._woke = 0.0
         """Time at which this thread last returned from a sleep, during which other threads have the GIL."""
         self._exception_told = False
+        self._leaves_captures_alone = False
         self._is_last = False
         """True if the next batch is the last."""
         self._then: Callable[[], object] | None = None
@@ -166,6 +167,9 @@ class Sender(threading.Thread):
     def _turn(self) -> None:
         """Do one turn: read the hub's messages, gather records, and send them."""
         now = self._woke = time.monotonic()
+        if not self._leaves_captures_alone and self._listener.identity.cuda_device is not None:
+            self._leaves_captures_alone = True
+            leave_captures_alone()
         for asked in self._hub.receive():
             if isinstance(asked, Where):
                 self._stacks.request(brief=asked.brief)

@@ -17,6 +17,8 @@ import pytest
 SOURCE = Path(__file__).with_name("nvml.c")
 NAME = "libnvidia-ml.so.1"
 """The name that nvidia-ml-py loads; a library of this name that a process has loaded already is taken first."""
+CUDA = "libcuda.so.1"
+"""The name of the CUDA driver, of which the library has the one function that ddpmon calls itself."""
 GIB = 1 << 30
 
 
@@ -52,6 +54,12 @@ class Nvml:
         written.write_text("".join(f"{key} {value}\n" for key, value in self.values.items()))
         written.replace(self.path)
 
+    @property
+    def capture_mode(self) -> str:
+        """Return the stream capture mode that a thread with this library chose last; "" if none did."""
+        path = self.path.with_name(f"{self.path.name}.capture")
+        return path.read_text() if path.exists() else ""
+
 
 def compiled(folder: Path, *options: str) -> Path:
     """Compile the library into a folder and return its path. Skips the test where there is no C compiler."""
@@ -61,6 +69,7 @@ def compiled(folder: Path, *options: str) -> Path:
     path = folder / NAME
     words = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{NAME}", *options]
     subprocess.run([compiler, *words, "-o", str(path), str(SOURCE)], check=True)
+    path.with_name(CUDA).symlink_to(path.name)
     return path
 
 

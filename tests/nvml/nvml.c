@@ -271,3 +271,15 @@ int nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned tim
     *event = (struct event){set->device, XID_CRITICAL_ERROR, strtoull(xid, NULL, 10), ~0u, ~0u};
     return SUCCESS;
 }
+
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    char path[4096];
+    const char *state = getenv("NVML_STATE");
+    snprintf(path, sizeof path, "%s.capture", state ? state : "");
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return INVALID_ARGUMENT;
+    fprintf(file, "%d", *mode);
+    return fclose(file) ? INVALID_ARGUMENT : SUCCESS;
+}
