@@ -115,6 +115,8 @@ class Evidence:
     """Times that scripts named with `ddpmon.phase` in the window's steps."""
     gpu_users: Mapping[int, Sequence[GpuUser]] = field(default_factory=dict)
     """Other processes that hold memory of a rank's GPU, by rank."""
+    gpus: Mapping[int, str] = field(default_factory=dict)
+    """UUIDs of the ranks' GPUs, by rank, as far as they are known."""
     gpu_errors: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Critical errors of a rank's GPU, by rank."""
     conditions: Sequence[Conditions] = ()

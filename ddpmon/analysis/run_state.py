@@ -56,6 +56,8 @@ class Signs:
     """True once every rank has reported its exit: the launcher is about to end."""
     winding_down: bool = False
     """True once the ranks were asked to end."""
+    replays: bool = False
+    """True if a rank has captured its training in a CUDA graph, whose steps ddpmon cannot count."""
     slow: bool = False
     """True if a finding costs time, rather than being for information only."""
 
@@ -97,10 +99,15 @@ def state(signs: Signs) -> str:
         return "stopping"
     if not signs.steps:
         return "waiting" if signs.start_still_s is None or signs.all_left else "stalled"
-    limit_s = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers)
-    if not signs.all_left and signs.idle_s > limit_s:
+    if is_without_steps(signs) and not signs.replays:
         return "stalled"
     return "slow" if signs.slow else "running"
+
+
+def is_without_steps(signs: Signs) -> bool:
+    """Return whether no rank has finished a step for longer than steps and pauses of this run take."""
+    limit_s = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers)
+    return signs.steps > 0 and not signs.all_left and signs.idle_s > limit_s
 
 
 def stalled_after_s(step_s: float | None, pause_s: float = 0.0, *, starts_workers: bool = False) -> float:

@@ -210,6 +210,12 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
 
 
+def replayed(seconds: float) -> Verdict:
+    """Return the verdict of a run that has finished no step for some seconds, and captured its training before."""
+    lead = "a CUDA graph replays the training, and ddpmon cannot count its steps:"
+    return _led(lead, f"none for {duration(seconds)}", "info", "replayed")
+
+
 def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
     """Return the verdict that steps of some ranks do not arrive, while no other rank is late."""
     lead = f"no steps arrive from {named_ranks(ranks, world_size)}:"

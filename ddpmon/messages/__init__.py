@@ -191,6 +191,7 @@ from ddpmon.messages.vocabulary import (
     STAGES,
     STARTING_WORKERS,
     STATES,
+    STEPS,
     SYNC_BUFFERS,
     SYNC_COLLECTIVE,
     SYNC_GRADIENTS,

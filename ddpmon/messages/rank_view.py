@@ -92,6 +92,8 @@ class RankView(msgspec.Struct, frozen=True):
     """First and last step of its means if the rank stopped stepping earlier, or None if they are the snapshot's."""
     gpu_users: list[GpuUser] = []
     """Other processes that hold memory of its GPU."""
+    gpu: Text = ""
+    """UUID of its GPU or MIG instance, or "" if it has none or that is unknown. Ranks may share one."""
 
     @property
     def has_gpu_sample(self) -> bool:

@@ -184,7 +184,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Phases of PHASES that are not measured in this kind of training, because they are part of `other` or because
     there is no other rank to wait for."""
     missing: dict[str, str] = msgspec.field(default_factory=dict)
-    """Reasons why BUCKETS or GPU_COUNTERS are missing. Each reason is also one of `notes`."""
+    """Reasons why BUCKETS, GPU_COUNTERS or STEPS are missing. Each reason is also one of `notes`."""
     through: SmallCount = 0
     """Node whose hub passed the message on, or 0 if the rank sent it to this hub directly. Hubs set it."""
     world: Name = ""
@@ -206,6 +206,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Competitors for its cores when the rank last waited for a core."""
     steps_before: StepCount = 0
     """Number of steps that the other ranks had already counted when ddpmon was attached to this rank."""
+    gpu: Name = ""
+    """UUID of its GPU or MIG instance, or "" if it has none, or the probe does not know it yet."""
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):

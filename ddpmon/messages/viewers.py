@@ -290,7 +290,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     refused: list[Refusal] = msgspec.field(default_factory=list)
     """Numbers of values that the hub refused as impossible."""
     missing: dict[Text, Text] = msgspec.field(default_factory=dict)
-    """Reasons why BUCKETS or GPU_COUNTERS are missing, each from the first rank that gives one."""
+    """Reasons why BUCKETS, GPU_COUNTERS or STEPS are missing, each from the first rank that gives one."""
     verdict_facts: VerdictFacts | None = None
     """The verdict as data, or None if a hub of another version sent only its text."""
     samples: CoursesView | None = None

@@ -119,7 +119,7 @@ LOSS_OF = "loss "
 SERIES_MOST = 2048
 """Largest number of points that a viewer may request."""
 
-BUCKETS, GPU_COUNTERS = "buckets", "gpu"
+BUCKETS, GPU_COUNTERS, STEPS = "buckets", "gpu", "steps"
 """Measurements that may be missing on screens: `Hello.missing` says why."""
 REASONS_JOIN = ", "
 """Separator between the reasons why a GPU throttles its clocks; no reason contains it."""

@@ -99,7 +99,7 @@ class Identity:
             return True
 
     def set_missing(self, quantity: str, reason: str) -> None:
-        """Set why BUCKETS or GPU_COUNTERS are not measured, which is a note as long as it holds; "" once they are."""
+        """Set why BUCKETS, GPU_COUNTERS or STEPS are not measured, a note as long as it holds; "" once they are."""
         reason = reason[:NOTE_CHARACTERS]
         with self._changing:
             missing, notes = dict(self._facts["missing"]), list(self._facts["notes"])
@@ -156,6 +156,7 @@ class Identity:
         if device.type == "cuda":
             self.cuda_device = device.index
             changes["device_name"] = torch.cuda.get_device_name(device)
+            changes["gpu"] = self.cuda_uuid() or ""
         self.change(**changes)
 
     def trains(self, parallelism: str, unmeasured: list[str], device: torch.device | None) -> None:

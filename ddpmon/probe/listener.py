@@ -15,7 +15,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon import api
-from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, SYNC_BUFFERS, SYNC_COLLECTIVE
+from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, STEPS, SYNC_BUFFERS, SYNC_COLLECTIVE
 from ddpmon.probe import run_settings
 from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
 from ddpmon.probe.common_start import CommonStart
@@ -146,7 +146,7 @@ class Listener(EveryStep):
         """Place steps on the GPU's timeline from now on."""
         events = self.hot.events
         if events is None:
-            events = Events(lambda: self.identity.add_note(CAPTURED))
+            events = Events(lambda: self.identity.set_missing(STEPS, CAPTURED))
             self.hot.write_with(self.hot.note, events)
             self.hot.before_forward = True
             self.identity.change(device_clock=True)

@@ -16,7 +16,7 @@ from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.explanation import is_consequence
 from ddpmon.analysis.processes.hangs import Standstill
-from ddpmon.analysis.run_state import Signs, state
+from ddpmon.analysis.run_state import Signs, is_without_steps, state
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Verdict
 from ddpmon.analysis.words import duration
@@ -52,6 +52,8 @@ class Store(Intake):
     """Reason why nothing can be recorded at present, or "" if recording works."""
     profile: ProfileView | None = None
     """Latest profile of ranks, which is not recorded."""
+    _replays = False
+    """True if no steps arrive because a CUDA graph replays the training."""
     first_failure: failing.FirstFailure | None = None
     announced: Sequence[Announcement] = ()
     """Events of findings that the last judgement added."""
@@ -125,6 +127,7 @@ class Store(Intake):
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
             all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
             winding_down=self.winding_down(unix),
+            replays=self.registry.replays,
         )
 
     def _conclude(self, current: list[Finding], signs: Signs, now: float, unix: float) -> None:
@@ -138,6 +141,7 @@ class Store(Intake):
         before = self.state
         slow = any(f.severity != "info" and f.lasts and f.cost_ms is not None for f in current)
         self.state = state(replace(signs, slow=slow))
+        self._replays = signs.replays and is_without_steps(signs)
         self.verdict = self._verdict(now, unix)
         if self.state != before or self.verdict_since is None:
             self.verdict_since = unix
@@ -172,6 +176,7 @@ class Store(Intake):
                 memory for p in processes if (ended or not p.left) and (memory := self.recent_samples.of(p).memory)
             ],
             gpu_users={p.rank: users for p in processes if (users := self.registry.gpu_users(p))},
+            gpus={p.rank: p.hello.gpu for p in processes if p.hello.gpu},
             gpu_errors={p.rank: p.hello.gpu_errors for p in processes if p.hello.gpu_errors},
             conditions=[recent.conditions for _, recent in recent_samples],
             bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,
@@ -295,6 +300,8 @@ class Store(Intake):
                 {rank: OWN_PHASES[p.phase] for rank, p in seats.items() if not p.left},
                 self.registry.world_size,
             )
+        if self._replays:
+            return verdict.replayed(now - (self._last_step_at or now))
         runs = verdict.running(self.findings, self.summary)
         if self.world and not self.registry.covers_all(self.world.ranks) and not runs.findings:
             runs = verdict.unheard(self.registry.unheard, self.registry.world_size)

@@ -81,6 +81,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
                 named_ms=named.get(rank, {}),
                 unmeasured=hello.unmeasured,
                 gpu_users=store.registry.gpu_users(process),
+                gpu=hello.gpu,
                 sample=_sampled(sample, store.recent_samples.of(process).conditions) if sample else None,
                 **mean,
             )

@@ -26,6 +26,7 @@ def said(told):
         (Signs("running", steps=9, idle_s=30, step_s=5), "running"),
         (Signs("running", steps=9, idle_s=41, step_s=5), "stalled"),
         (Signs("running", steps=9, idle_s=60, all_left=True), "running"),
+        (Signs("running", steps=9, idle_s=60, replays=True), "running"),
         (Signs("done", steps=9, idle_s=99), "done"),
         (Signs("failed"), "failed"),
         (Signs("stopped", slow=True), "stopped"),

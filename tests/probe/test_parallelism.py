@@ -168,9 +168,11 @@ def test_the_gpu_of_parameters_that_no_ddp_model_has_is_the_ranks(
     listener.parallelism._stepped = "torch.optim.sgd", [SimpleNamespace(is_cuda=True, device=torch.device("cuda", 3))]
     settled = listener.parallelism.settle(4, ddp=False, forward=True, on_device=False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid of {device}"))
     listener.identity.trains(*settled)
     hello = listener.identity.hello()
-    assert (hello.device, hello.device_name, listener.identity.cuda_device) == ("cuda:3", "GPU of cuda:3", 3)
+    assert (hello.device, hello.device_name, hello.gpu) == ("cuda:3", "GPU of cuda:3", "uuid of 3")
+    assert listener.identity.cuda_device == 3
 
 
 def test_training_that_a_cuda_graph_captures_is_noted_as_uncounted(

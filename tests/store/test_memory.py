@@ -58,7 +58,8 @@ def test_a_leak_is_over_once_its_rank_has_left_and_others_go_on(store):
 
 
 def test_a_process_on_a_gpu_that_is_a_rank_of_the_run_is_told_as_that_rank(store):
-    first = store.registry.seats[0]
+    first, second = store.registry.seats[0], store.registry.seats[1]
+    first.hello.gpu, second.hello.gpu = "a", "b"
     first.hello.gpu_users = [GpuUser(4_100_001, "python", 1 << 29, of_run=True), GpuUser(77, "vllm", 1 << 30)]
     shot = snapshot(store, "e", 1, 101.0, time.time())
     assert [user.rank for user in shot.ranks[0].gpu_users] == [1, -1]

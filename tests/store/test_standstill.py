@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from ddpmon.messages import PROTOCOL, STAGE_MODEL, Collective, Failure, Hello, Stack
+from ddpmon.messages import PROTOCOL, STAGE_MODEL, STEPS, Collective, Failure, Hello, Stack
 from ddpmon.runs import Process, Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
@@ -57,6 +57,16 @@ def test_steps_that_stop_are_a_stall_within_15_s(store):
     train(store)
     assert judged(store, 105.0) == "running"
     assert judged(store, 114.0) == "stalled"
+
+
+def test_a_run_whose_steps_a_cuda_graph_replays_is_not_stalled(store):
+    train(store)
+    for process in store.registry.seats.values():
+        process.hello.missing = {STEPS: "a CUDA graph has captured the training"}
+    assert judged(store, 105.0) == "running"
+    assert "replays" not in store.verdict.text, "the graph may contain only a part of each step"
+    assert judged(store, 130.0) == "running"
+    assert store.verdict.text == "a CUDA graph replays the training, and ddpmon cannot count its steps: none for 30 s"
 
 
 def test_a_pause_that_the_run_made_before_is_none(store):
