@@ -10,8 +10,8 @@ from tests.findings import of_kinds
 HALF = GIB // 2
 
 
-def shared(users, memory=()):
-    found = of_kinds("gpu_shared", gpu_users=users, memory=memory, world_size=4)
+def shared(users, memory=(), gpus=("a", "b", "c", "d")):
+    found = of_kinds("gpu_shared", gpu_users=users, memory=memory, world_size=4, gpus=dict(enumerate(gpus)))
     assert all(len(one.text) <= 76 and one.advice for one in found)
     return found
 
@@ -29,8 +29,25 @@ def test_contexts_of_other_ranks_on_the_first_gpu_are_told_with_what_they_hold()
 
 
 def test_ranks_that_train_on_one_gpu_are_told_as_that():
-    (told,) = shared({0: ranks_there(1, each=9 * GIB), 1: ranks_there(0, each=9 * GIB)})
+    (told,) = shared({0: ranks_there(1, each=9 * GIB), 1: ranks_there(0, each=9 * GIB)}, gpus="aa")
     assert (told.text, told.ranks) == ("ranks 0-1 use the same GPU as another rank", [0, 1])
+
+
+def test_a_rank_that_has_not_reported_its_gpus_users_yet_is_told_with_the_rank_that_has() -> None:
+    (told,) = shared({2: ranks_there(0)}, gpus="abac")
+    assert (told.text, told.ranks) == ("ranks 0, 2 use the same GPU as another rank", [0, 2])
+
+
+def test_a_rank_whose_own_gpu_is_not_known_yet_is_not_told_to_be_on_another_ranks():
+    assert shared({0: ranks_there(1)}, gpus="a") == shared({0: ranks_there(1)}, gpus="") == []
+
+
+def test_what_a_program_holds_on_a_gpu_of_several_ranks_counts_once():
+    user = GpuUser(4711, "vllm", 19 * GIB)
+    (told,) = shared({0: [user], 1: [user]}, gpus="aa")
+    assert told.text == "pid 4711 (vllm) holds 19.0 GiB on the GPU of ranks 0-1"
+    (told,) = shared({0: [user], 1: [user], 2: [user]}, gpus="aab")
+    assert told.text == "pid 4711 (vllm) holds 38.0 GiB on the GPUs of ranks 0-2"
 
 
 @pytest.mark.parametrize(
@@ -59,11 +76,9 @@ def test_a_gpu_that_nobody_else_uses_is_well():
     assert shared({}) == shared({0: []}) == []
 
 
-def test_critical_errors_are_told_by_rank_with_their_meaning():
-    errors = {3: ["Xid 79"], 1: ["Xid 31"]}
-    hint, grave = of_kinds("gpu_error", gpu_errors=errors, world_size=4)
+def test_critical_errors_are_told_by_rank_with_their_meaning_and_errors_of_programs_are_not():
+    errors = {3: ["Xid 43", "Xid 79"], 1: ["Xid 31"]}
+    (grave,) = of_kinds("gpu_error", gpu_errors=errors, world_size=4)
     assert (grave.severity, grave.ranks) == ("warn", [3])
     assert grave.text == "the GPU of rank 3 had a critical error: Xid 79 (the GPU has fallen off the bus)"
-    assert (hint.severity, hint.ranks) == ("info", [1])
-    assert "the program accessed" in hint.text
     assert of_kinds("gpu_error", world_size=4) == []

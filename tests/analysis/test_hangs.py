@@ -151,7 +151,7 @@ def test_a_gpu_with_a_critical_error_is_named_with_it_where_no_rank_is_missing()
     broken = {"errors": ("Xid 13", "Xid 79"), "percent": None, "power_w": 68.0}
     finding = wait_together({3: broken})
     assert (finding.ranks, finding.severity) == ([3], "critical")
-    assert finding.text == f"GPU 3 (rank 3): Xid 13, Xid 79, 68 W (others 240 W); ranks 0-2 wait in {REDUCE}"
+    assert finding.text == f"GPU 3 (rank 3): Xid 79, 68 W (others 240 W); ranks 0-2 wait in {REDUCE}"
     assert "dmesg" in finding.advice
     assert finding.evidence["gpus"]["3"]["errors"] == ["Xid 13", "Xid 79"]
     stacks = [stack(0, blocked=REDUCE), stack(1, "train.py:9 copy", issued=99)]

@@ -15,6 +15,7 @@ from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser
 HARMLESS = frozenset({"power cap"})
 """Reasons for reduced clocks that are no fault by themselves: a GPU at full load is limited by its power cap."""
 Users = Mapping[int, Sequence[GpuUser]]
+Gpus = Mapping[int, str]
 SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
     "ranks on one GPU", "ranks' memory on other GPUs", "left over", "other processes of the run", "others",
 )  # fmt: skip
@@ -90,12 +91,13 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
 def gpu_error(moment: Moment) -> Iterator[Finding]:
     """Since a rank started to train, the driver of its GPU has reported a critical error: an Xid or an ECC error.
 
-    The finding is a hint if the program caused the error.
+    Errors of programs do not count. They say nothing about the GPU, and any program that uses it may cause them. The
+    run reports the failures of its own ranks.
     """
-    for rank, errors in sorted(moment.evidence.gpu_errors.items()):
-        words = {"errors": ", ".join(map(error_words, errors[-2:]))}
-        is_harmless = OF_PROGRAMS.issuperset(errors)
-        yield moment.finding({"errors": [*errors]}, [rank], severity="info" if is_harmless else "warn", beside=words)
+    for rank, reported in sorted(moment.evidence.gpu_errors.items()):
+        if errors := [error for error in reported if error not in OF_PROGRAMS]:
+            words = {"errors": ", ".join(map(error_words, errors[-2:]))}
+            yield moment.finding({"errors": errors}, [rank], beside=words)
 
 
 @Kind(
@@ -109,17 +111,22 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
 
     Each of these causes has its own finding. The finding is a hint, unless one of the GPUs is nearly full.
     """
-    full, world = nearly_full(moment.evidence.memory), moment.evidence.world_size
-    for sort, users in _by_sort(moment.evidence.gpu_users).items():
-        ranks, everyone = sorted(users), [user for those in users.values() for user in those]
+    full, world, gpu_of = nearly_full(moment.evidence.memory), moment.evidence.world_size, moment.evidence.gpus
+    for sort, users in _by_sort(moment.evidence.gpu_users, gpu_of).items():
+        ranks, gpu = sorted(users), {rank: gpu_of.get(rank, f"of rank {rank}") for rank in users}
+        # Ranks on the same GPU report the same users.
+        everyone = {(gpu[rank], user.pid): user for rank in ranks for user in users[rank]}.values()
         held: dict[int, int] = {}
         for user in everyone:
             held[user.pid] = held.get(user.pid, 0) + user.used_bytes
         pid = max(held, key=lambda each: held[each])
         first, total = next(user for user in everyone if user.pid == pid), sum(held.values())
-        gpus = f"rank {ranks[0]}'s GPU" if len(ranks) == 1 else f"the GPUs of {named_ranks(ranks, world)}"
+        many = "s" if len(set(gpu.values())) > 1 else ""
+        gpus = f"rank {ranks[0]}'s GPU" if len(ranks) == 1 else f"the GPU{many} of {named_ranks(ranks, world)}"
         more = ""
         if sort == SAME_GPU:
+            # A rank of them may not have reported its GPU's users yet.
+            ranks = sorted({*ranks, *(user.rank for user in everyone)})
             text = f"{named_ranks(ranks, world)} use the same GPU as another rank"
         elif sort == CONTEXTS:
             who = sorted({user.rank for user in everyone})
@@ -140,14 +147,18 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
         )
 
 
-def _by_sort(users: Users) -> dict[str, dict[int, list[GpuUser]]]:
-    """Return the other users of each rank's GPU, grouped by the sort of user."""
+def _by_sort(users: Users, gpus: Gpus) -> dict[str, dict[int, list[GpuUser]]]:
+    """Return the other users of each rank's GPU, grouped by the sort of user.
+
+    A rank whose own GPU is not known yet is in no group.
+    """
     sorts: dict[str, dict[int, list[GpuUser]]] = {}
     for rank, those in sorted(users.items()):
         for user in those:
             if user.rank != NO_RANK:
-                is_mutual = any(other.rank == rank for other in users.get(user.rank, ()))
-                sort = SAME_GPU if is_mutual else CONTEXTS
+                if rank not in gpus or user.rank not in gpus:
+                    continue
+                sort = SAME_GPU if gpus[user.rank] == gpus[rank] else CONTEXTS
             else:
                 sort = LEFT_OVER if user.left_over else OF_RUN if user.of_run else OTHERS
             sorts.setdefault(sort, {}).setdefault(rank, []).append(user)

@@ -73,7 +73,8 @@ def _with_caveat(advice: str, slow: SlowRanks) -> str:
 
 
 def _who(slow: SlowRanks) -> str:
-    return slow.subject or ("all ranks" if slow.is_all else named_ranks(slow.slowdown.ranks, slow.world_size))
+    is_all = slow.is_all and slow.world_size != 1
+    return slow.subject or ("all ranks" if is_all else named_ranks(slow.slowdown.ranks, slow.world_size))
 
 
 def _rhythm(slow: SlowRanks) -> str:

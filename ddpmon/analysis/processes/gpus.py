@@ -9,10 +9,6 @@ from statistics import median
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
 """Utilization of a GPU that executes nothing, at most, and of GPUs that spin in a collective, at least."""
 XIDS = {
-    "Xid 13": "the program accessed memory out of bounds",
-    "Xid 31": "the program accessed memory that it did not allocate",
-    "Xid 43": "a program's kernel was stopped",
-    "Xid 45": "a program was ended",
     "Xid 48": "an ECC error that could not be corrected",
     "Xid 74": "an NVLink error",
     "Xid 79": "the GPU has fallen off the bus",
@@ -23,7 +19,11 @@ XIDS = {
 }
 """The meaning of the driver errors that runs encounter, from NVIDIA's list of Xid errors."""
 OF_PROGRAMS = frozenset({"Xid 13", "Xid 31", "Xid 43", "Xid 45"})
-"""Errors of a program, which say nothing about the state of the GPU."""
+"""Errors of a program: it accessed memory that is not its own, or it or its kernel was stopped.
+
+They say nothing about the state of the GPU, and the driver reports them to all programs that use it: on an H200, a
+failed assertion in one run was an Xid 43 in all others.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def evidence_of(rank: int, gpus: Mapping[int, GpuSigns]) -> str:
     signs = gpus.get(rank)
     if signs is None:
         return ""
-    parts = list(signs.errors[-2:])
+    parts = [error for error in signs.errors if error not in OF_PROGRAMS][-2:]
     if signs.percent is not None:
         parts.append(f"{signs.percent:.0f}% busy")
     if signs.power_w is not None:

@@ -69,7 +69,9 @@ def named_user(user: GpuUser) -> str:
 
 def others_on_gpus(snapshot: Snapshot) -> str:
     """Describe the processes that share GPUs with ranks, the largest first; "" if there are none."""
-    users = [(-user.used_bytes, rank.rank, user) for rank in snapshot.ranks for user in rank.gpu_users]
+    users = [
+        (-user.used_bytes, rank.rank, user) for rank in _devices(snapshot.ranks).values() for user in rank.gpu_users
+    ]
     named = [f"{named_user(user)} on rank {rank}'s" for _, rank, user in sorted(users, key=lambda one: one[:2])]
     return f"also on GPUs: {'; '.join(named)}" if named else ""
 
@@ -91,8 +93,12 @@ def _counted(names: Iterable[str]) -> str:
 
 
 def _devices(ranks: Sequence[RankView]) -> dict[tuple[str, str], RankView]:
-    """Return one rank for each GPU, because ranks may share one."""
-    return {(rank.host, rank.device): rank for rank in ranks if rank.has_gpu_sample or rank.device.startswith("cuda")}
+    """Return the first rank of each GPU, because ranks may share one."""
+    first: dict[tuple[str, str], RankView] = {}
+    for rank in ranks:
+        if rank.has_gpu_sample or rank.device.startswith("cuda"):
+            first.setdefault((rank.host, rank.gpu or rank.device), rank)
+    return first
 
 
 def _cores(ranks: Sequence[RankView]) -> int:
