@@ -8,9 +8,9 @@ evaluations, beside threads that allocate memory. Each job is attached to and de
 commands.
 
 The output has the number of attaches, the jobs that crashed, hung or ended with other weights, the longest stop of a
-rank (its longest step around an attach or detach, less the median step), and the time from the command to the first
-step shown. With --straggler, it has the number of steps until a rank that is 25% slower is named, after an attach and
-under `ddpmon run`. The exit code is 1 if a job was harmed.
+rank (its longest step around an attach or detach, less the median step) and the time from the command to the first step
+shown, with the job and the moment of the worst of each. With --straggler, it has the number of steps until a rank that
+is 25% slower is named, after an attach and under `ddpmon run`. The exit code is 1 if a job was harmed.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class Figures:
     attaches: int = 0
     harmed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    stops_s: list[float] = field(default_factory=list)
-    """Longest time, in seconds, for which each attach delayed a rank; the next field has that of each detach."""
-    detach_stops_s: list[float] = field(default_factory=list)
-    shown_s: list[float] = field(default_factory=list)
+    stops: list[tuple[float, str]] = field(default_factory=list)
+    """Longest time, in seconds, for which each attach delayed a rank, and in which job; then that of each detach."""
+    detach_stops: list[tuple[float, str]] = field(default_factory=list)
+    shown: list[tuple[float, str]] = field(default_factory=list)
+    """Time in seconds from each command to the first step shown, and in which job."""
 
 
 class Watching:
@@ -124,7 +125,7 @@ def started(way: str, moment: str, folder: Path, steps: int) -> Iterator[subproc
         job.wait()
 
 
-def attach_and_detach(job: subprocess.Popen, figures: Figures) -> list[tuple[float, bool]]:
+def attach_and_detach(job: subprocess.Popen, name: str, figures: Figures) -> list[tuple[float, bool]]:
     """Attach once, wait for a step, and detach. Returns when each command began, and whether it was a detach."""
     watching = Watching("attach", "--pid", str(job.pid), "--headless", "--every", "0.2")
     shown = watching.wait_for(r"\bstep \d", 30.0)
@@ -135,7 +136,7 @@ def attach_and_detach(job: subprocess.Popen, figures: Figures) -> list[tuple[flo
         subprocess.run([*DDPMON, "detach"], capture_output=True, check=False)
         return [(watching.began, False)]
     figures.attaches += 1
-    figures.shown_s.append(shown[0] - watching.began)
+    figures.shown.append((shown[0] - watching.began, name))
     time.sleep(0.5)
     leaving = time.monotonic()
     done = subprocess.run([*DDPMON, "detach"], capture_output=True, text=True, check=False)
@@ -147,19 +148,22 @@ def attach_and_detach(job: subprocess.Popen, figures: Figures) -> list[tuple[flo
     return [(watching.began, False), (leaving, True)]
 
 
-def stops(folder: Path, entries: list[tuple[float, bool]], figures: Figures) -> None:
+def stops(folder: Path, name: str, entries: list[tuple[float, bool]], figures: Figures) -> None:
     """Add to `figures`, for each attach and detach, the longest step of a rank around it, less its median step."""
     ranks = []
     for rank in (0, 1):
         ends = array.array("d", (folder / f"ends.{rank}").read_bytes())
         ranks.append([(end, end - before) for before, end in pairwise(ends)])
+    attaches = 0
     for begin, is_detach in entries:
+        attaches += not is_detach
         longest = 0.0
         for steps in ranks:
             usual = statistics.median(length for _, length in steps)
             around = [length for end, length in steps if begin <= end - length + AROUND_S and begin <= end < begin + 5]
             longest = max([longest, *(length - usual for length in around)])
-        (figures.detach_stops_s if is_detach else figures.stops_s).append(longest)
+        stop = longest, f"{name}; attach {attaches} of the job"
+        (figures.detach_stops if is_detach else figures.stops).append(stop)
 
 
 def one_job(
@@ -176,7 +180,7 @@ def one_job(
         for _ in range(ATTACHES_OF_A_JOB):
             time.sleep(chance.uniform(*BETWEEN_S))
             if job.poll() is None:
-                entries += attach_and_detach(job, figures)
+                entries += attach_and_detach(job, name, figures)
         try:
             code = job.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -185,7 +189,7 @@ def one_job(
     if code:
         figures.harmed.append(f"{name}: exit code {code}: {(folder / 'output').read_text()[-300:]}")
         return
-    stops(folder, entries, figures)
+    stops(folder, name, entries, figures)
     for rank in (0, 1):
         ours, theirs = (torch.load(where / f"weights.{rank}") for where in (folder, bare))
         if not all(torch.equal(ours[key], theirs[key]) for key in theirs):
@@ -252,12 +256,15 @@ def main() -> int:
 def report(figures: Figures, jobs: int, told: dict[str, list[int | None]]) -> None:
     print(f"{figures.attaches} attaches and detaches, {jobs} jobs; harmed: {len(figures.harmed)}")
     for what, values in (
-        ("longest stop of a rank, attach", figures.stops_s),
-        ("longest stop of a rank, detach", figures.detach_stops_s),
-        ("from the command to the first step shown", figures.shown_s),
+        ("longest stop of a rank, attach", figures.stops),
+        ("longest stop of a rank, detach", figures.detach_stops),
+        ("from the command to the first step shown", figures.shown),
     ):
         if values:
-            print(f"{what}: median {statistics.median(values):.2f} s, worst {max(values):.2f} s")
+            worst_s, job = max(values)
+            print(
+                f"{what}: median {statistics.median(value for value, _ in values):.2f} s, worst {worst_s:.2f} s ({job})"
+            )
     for line in (*(f"not entered: {one}" for one in figures.refused), *figures.harmed):
         print(line)
     for word, steps in told.items():
