@@ -22,7 +22,7 @@ import psutil
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import processes, spec, start, stop, torchrun
+from ddpmon.launch import processes, start, stop, torchrun
 from ddpmon.launch.adoption import adopt
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -56,12 +56,16 @@ def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
     if with_torchrun:
         command = torchrun.command(
             str(script), [str(seconds)], module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0,
-            grace_s=3.0, log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
+            grace_s=3.0, run_id=run_id, log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
         )  # fmt: skip
     else:
         command = [sys.executable, str(script), str(seconds)]
     ranks = 2 if with_torchrun else 0
-    return start.start(spec.Spec(command, "many", str(script), world_size=ranks, grace_s=3.0), run_id)
+    wanted = start.new_run(
+        run_id, name="many", argv=command, script=str(script), script_args=[], cwd=str(script.parent),
+        world_size=ranks, grace_s=3.0,
+    )  # fmt: skip
+    return start.start(wanted)
 
 
 def kill(run: runs.Run, victim: str, chance: random.Random) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import spec, start, stop
+from ddpmon.launch import start, stop
 from tests import forked
 from tests.deadlines import Deadline, busy_factor
 from tests.disks import module_disk, small_disk
@@ -196,7 +196,10 @@ def launch(home: Path) -> Callable[..., Started]:
     """Start a command under a supervisor, as `ddpmon exec` does."""
 
     def call(*command: str, grace_s: float = 5.0) -> Started:
-        wanted = spec.Spec(list(command), "test", command[0], list(command[1:]), grace_s=grace_s)
-        return Started(start.start(wanted, runs.new_id()).id)
+        wanted = start.new_run(
+            runs.new_id(), name="test", argv=list(command), script=command[0], script_args=list(command[1:]),
+            cwd=os.getcwd(), world_size=0, grace_s=grace_s,
+        )  # fmt: skip
+        return Started(start.start(wanted).id)
 
     return call

@@ -112,10 +112,13 @@ def test_what_is_being_deleted_is_no_run(run):
 
 
 def test_variables_that_were_set_for_a_run_reach_its_command(home):
-    from ddpmon.launch import spec, start, stop
+    from ddpmon.launch import start, stop
 
-    wanted = spec.Spec(["sh", "-c", "env"], "test", "env", cwd=str(home), environment={"GREETING": "two words"})
-    run = start.start(wanted, runs.new_id())
+    wanted = start.new_run(
+        runs.new_id(), name="test", argv=["sh", "-c", "env"], script="env", script_args=[], cwd=str(home),
+        world_size=0, environment={"GREETING": "two words"},
+    )  # fmt: skip
+    run = start.start(wanted)
     ended = stop.wait_until_gone(run, 30.0)
     assert ended is not None
     printed = (runs.run_dir(run.id) / "logs" / "launcher.log").read_text().splitlines()

@@ -11,8 +11,8 @@ from ddpmon.attach import jobs, obstacles
 from ddpmon.attach.jobs import TrainingJob, attached_processes, find_all, of_process
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
-from ddpmon.launch.given_hub import GivenHub, check_free
-from ddpmon.launch.start import new_run, start_run
+from ddpmon.launch.given_hub import GivenHub
+from ddpmon.launch.start import new_run, start
 from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
@@ -86,13 +86,9 @@ def attach(
         runs.check_name(name)
     run = run_of(job, run_id)
     run = dataclasses.replace(run, grace_s=grace_s, on_alert=list(on_alert), notify=list(notify), name=name or run.name)
-    if hub is None:
-        return start_run(run)
-    if hub.is_here:
-        check_free(hub.endpoint)
-    notes = [note for note in run.notes if note != ELSEWHERE]
-    run = dataclasses.replace(run, notes=notes, hub_at=hub.endpoint, hub_is_here=hub.is_here)
-    return start_run(run, hub.key)
+    if hub is not None:
+        run = dataclasses.replace(run, notes=[])
+    return start(run, hub)
 
 
 def run_of(job: TrainingJob, run_id: str) -> Run:

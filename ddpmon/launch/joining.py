@@ -19,7 +19,7 @@ from typing import NoReturn
 from ddpmon import runs, tasks
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, spool
-from ddpmon.launch.spec import Spec
+from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.start import start
 from ddpmon.runs import Run, jobs
 from ddpmon.runs.jobs import Job
@@ -41,7 +41,7 @@ def place(environment: Mapping[str, str]) -> Task | None:
 
 
 @contextlib.contextmanager
-def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
+def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | None]:
     """Hold the job's lock while this command starts the run, or join the run that the job has here already.
 
     Nobody else of the job starts a run on this machine until `begin` has. If the run exists, this function does not
@@ -65,7 +65,7 @@ def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
             ) from None
         try:
             if (run := job.run(task.rank)) is not None:
-                _join(run, spec, task)
+                _join(run, command, task)
             if time.monotonic() >= deadline:
                 yield job
                 return
@@ -74,24 +74,24 @@ def joined_or_first(spec: Spec, task: Task | None) -> Iterator[Job | None]:
         time.sleep(POLL_S)
 
 
-def begin(spec: Spec, run_id: str, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
+def begin(run: Run, hub: GivenHub | None, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
     """Start a run, and let others of its job join it.
 
     Args:
-        spec: The run to start.
-        run_id: Its id.
+        run: The run to start.
+        hub: The root hub of the job, if it was given.
         job: The locked job, if the run belongs to one.
         stdin: The descriptor of the command's standard input, as for `start`.
 
     """
-    run = start(spec, run_id, stdin)
+    run = start(run, hub, stdin)
     if job is not None:
         job.begin(run.id)
         job.close()
     return run
 
 
-def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
+def _join(run: Run, command: list[str], task: Task) -> NoReturn:
     jobs.join(run.id, task.rank)
     print(
         f"ddpmon: rank {task.rank} joins the run {run.name} ({run.id}), which another task of this job "
@@ -105,9 +105,9 @@ def _join(run: Run, spec: Spec, task: Task) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     try:
         armed = env.armed(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
-        os.execvpe(spec.command[0], spec.command, armed)
+        os.execvpe(command[0], command, armed)
     except OSError as error:
-        raise DdpmonError(f"cannot start {spec.command[0]}: {error.strerror}") from None
+        raise DdpmonError(f"cannot start {command[0]}: {error.strerror}") from None
 
 
 def _print_into_the_run(run_id: str) -> None:

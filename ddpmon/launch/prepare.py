@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from ddpmon import runs
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec, torchrun
-from ddpmon.launch.given_hub import GivenHub
-from ddpmon.launch.spec import Spec
+from ddpmon.launch.start import new_run
 from ddpmon.launch.torchrun import NodeOptions
 from ddpmon.runs import Run
 
@@ -41,11 +40,10 @@ class Asked:
     buckets: bool = False
     on_alert: list[str] = field(default_factory=list)
     notify: list[str] = field(default_factory=list)
-    hub: GivenHub | None = None
 
 
-def prepare(options: Asked, run_id: str) -> Spec:
-    """Return the checked description of a run, for an id from `runs.new_id`. Raise UsageError on a wrong request."""
+def prepare(options: Asked, run_id: str) -> Run:
+    """Return a run that may start, for an id from `runs.new_id`. Raise UsageError on a wrong request."""
     check_folder(options.cwd)
     check_environment(options.environment)
     ranks = spec.processes(options.nproc)
@@ -66,26 +64,26 @@ def prepare(options: Asked, run_id: str) -> Spec:
         run_id=run_id,
         log_dir=_log_dir(run_id),
     )
-    return Spec(
-        command,
-        name,
-        options.script,
-        options.args,
+    return new_run(
+        run_id,
+        name=name,
+        argv=command,
+        script=options.script,
+        script_args=options.args,
         world_size=ranks * options.nodes.count if options.nodes.least is None else 0,
         nnodes=options.nodes.count,
         grace_s=options.grace_s,
         buckets=options.buckets,
-        cwd=options.cwd,
-        environment=options.environment,
+        cwd=options.cwd or spec.here(),
+        environment=dict(options.environment),
         notes=torchrun.notes(options.grace_s),
         on_alert=options.on_alert,
         notify=options.notify,
-        hub=options.hub,
     )
 
 
-def again(run: Run, run_id: str) -> Spec:
-    """Return the description of the same run under another id: its command, name, folder, and the variables set for it.
+def again(run: Run, run_id: str) -> Run:
+    """Return the same run under another id: its command, name, folder, and the variables set for it.
 
     Raises:
         UsageError: The run is still running, spans machines, or needs something that no longer exists.
@@ -113,11 +111,12 @@ def again(run: Run, run_id: str) -> Spec:
     if logs:
         own = {logs: f"--log-dir={_log_dir(run_id)}", torchrun.rendezvous_id(run.id): torchrun.rendezvous_id(run_id)}
         line = [own.get(word, word) for word in line]
-    return Spec(
-        torchrun.without_unsupported(line) if logs else line,
-        run.name,
-        run.script,
-        run.script_args,
+    return new_run(
+        run_id,
+        name=run.name,
+        argv=torchrun.without_unsupported(line) if logs else line,
+        script=run.script,
+        script_args=run.script_args,
         world_size=run.world_size if logs else 0,
         grace_s=run.grace_s,
         buckets=run.buckets,

@@ -1,4 +1,4 @@
-"""Describes a run and checks it before anything starts. Every error is a UsageError of one line."""
+"""Checks what a run needs before anything starts. Every error is a UsageError of one line."""
 
 from __future__ import annotations
 
@@ -8,48 +8,12 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpmon.errors import UsageError
-from ddpmon.launch.given_hub import GivenHub
 
 MOST_PROCESSES = 1024
 """Most ranks on one machine; a larger number is a typing mistake and would bring the machine down."""
-
-
-@dataclass(frozen=True)
-class Spec:
-    """The description of a requested run."""
-
-    command: list[str]
-    """The command that the supervisor starts; its first word is a program."""
-    name: str
-    script: str
-    """The name that users know: the script, the module, or the command of `ddpmon exec`."""
-    script_args: list[str] = field(default_factory=list)
-    world_size: int = 0
-    """Number of ranks of the whole run; 0 if it is unknown until the ranks report it (`ddpmon exec`)."""
-    nnodes: int = 1
-    grace_s: float = 20.0
-    buckets: bool = False
-    """True if every bucket's all-reduce is recorded."""
-    cwd: str | None = None
-    """Folder in which the command runs; None: the current folder."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that are set for the command."""
-    notes: list[str] = field(default_factory=list)
-    """Requests that cannot be met, one line each."""
-    on_alert: list[str] = field(default_factory=list)
-    """The program, with its arguments, that is run when the run needs attention; empty: none."""
-    notify: list[str] = field(default_factory=list)
-    """URLs of services that are notified when the run needs attention; they are secrets."""
-    job: str = ""
-    job_rank: int | None = None
-    """The same as the field of `Run`."""
-    hub: GivenHub | None = None
-    """Address and key of the root hub of the job; None: hubs of several machines find each other."""
 
 
 def here() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -16,52 +17,12 @@ import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch.boundedlog import bound_bytes
-from ddpmon.launch.given_hub import check_free
-from ddpmon.launch.spec import Spec, here
+from ddpmon.launch.given_hub import GivenHub, check_free
 from ddpmon.runs import job_key
 
 
-def start(spec: Spec, run_id: str, stdin: int = subprocess.DEVNULL) -> runs.Run:
-    """Start a run under an id from `runs.new_id`; return once its supervisor is up.
-
-    Args:
-        spec: The description of the run.
-        run_id: The run's id.
-        stdin: A descriptor that becomes the command's standard input; DEVNULL: it has none.
-
-    Raises:
-        DdpmonError: A folder is unsafe, DDPMON_LOGS is not a size, the hub's port is taken, or the supervisor does not
-            come up.
-
-    """
-    bound_bytes(os.environ)
-    run = new_run(
-        run_id,
-        name=spec.name,
-        argv=spec.command,
-        script=spec.script,
-        script_args=spec.script_args,
-        cwd=spec.cwd or here(),
-        world_size=spec.world_size,
-        nnodes=spec.nnodes,
-        grace_s=spec.grace_s,
-        buckets=spec.buckets,
-        on_alert=spec.on_alert,
-        notify=spec.notify,
-        environment=dict(spec.environment),
-        notes=spec.notes,
-        job=spec.job,
-        job_rank=spec.job_rank,
-        hub_at=spec.hub.endpoint if spec.hub else "",
-        hub_is_here=spec.hub is not None and spec.hub.is_here,
-    )
-    if spec.hub is not None and spec.hub.is_here:
-        check_free(spec.hub.endpoint)
-    return start_run(run, spec.hub.key if spec.hub else None, stdin)
-
-
 def new_run(run_id: str, **fields: Any) -> runs.Run:
-    """Return a run on this machine, created now. `fields` sets what differs between runs that are created now."""
+    """Return a run on this machine that has not started. `fields` sets what differs between runs of this machine."""
     place = runs.here()
     return runs.Run(
         id=run_id,
@@ -75,23 +36,30 @@ def new_run(run_id: str, **fields: Any) -> runs.Run:
     )
 
 
-def start_run(run: runs.Run, hub_key: str | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
+def start(run: runs.Run, hub: GivenHub | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
     """Create the folders of a run and start its supervisor; return once that is up.
 
     Args:
-        run: The run.
-        hub_key: The key that the hubs of the job share, if it was given.
-        stdin: The descriptor of the command's standard input.
+        run: The run, as `new_run` makes it.
+        hub: Address and key of the root hub of the job; None: hubs of several machines find each other.
+        stdin: A descriptor that becomes the command's standard input; DEVNULL: it has none.
 
     Raises:
-        DdpmonError: The run cannot be started; then no files of it are left.
+        DdpmonError: A folder is unsafe, DDPMON_LOGS is not a size, the hub's port is taken, or the supervisor does not
+            come up; then no files of the run are left.
 
     """
+    bound_bytes(os.environ)
+    run = dataclasses.replace(run, created_at=time.time(), created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME))
+    if hub is not None:
+        run = dataclasses.replace(run, hub_at=hub.endpoint, hub_is_here=hub.is_here)
+        if hub.is_here:
+            check_free(hub.endpoint)
     runs.make_socket_dir(run.id)
     try:
         runs.create(run)
-        if hub_key is not None:
-            job_key.keep(run.id, hub_key)
+        if hub is not None:
+            job_key.keep(run.id, hub.key)
         return supervise(run.id, cwd=run.cwd, stdin=stdin)
     except (OSError, NotStartedError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

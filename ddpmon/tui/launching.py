@@ -60,7 +60,7 @@ def _launch(texts: dict[str, str]) -> Run:
     typed = LaunchForm(**texts)
     options = typed.asked()
     with runs.reserved() as run_id:
-        run = start(prepare(options, run_id), run_id)
+        run = start(prepare(options, run_id))
     last_launch.remember(typed)
     return run
 
@@ -146,7 +146,7 @@ class Launching:
     def _restart(self, run: Run, answer: str | None) -> None:
         def work() -> Run:
             with runs.reserved() as run_id:
-                return start(again(run, run_id), run_id)
+                return start(again(run, run_id))
 
         if answer:
             self.dashboard.say(f"starting {plain(run.name)} again…")

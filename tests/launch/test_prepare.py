@@ -8,7 +8,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import UsageError
-from ddpmon.launch import spec, torchrun
+from ddpmon.launch import spec, start, torchrun
 from ddpmon.launch.prepare import Asked, again, prepare
 
 
@@ -26,24 +26,24 @@ def folder(tmp_path):
     return tmp_path
 
 
-def started(wanted, run_id, **changes) -> runs.Run:
-    """The run that `start` would make of it, as it ended."""
-    run = runs.Run(
-        id=run_id, name=wanted.name, argv=wanted.command, script=wanted.script, script_args=wanted.script_args,
-        cwd=wanted.cwd, host="here", boot_id=runs.boot_id(), created_at=1.0, world_size=wanted.world_size,
-        nnodes=wanted.nnodes, ended_at=2.0, exit_code=0, grace_s=wanted.grace_s, buckets=wanted.buckets,
-        environment=dict(wanted.environment),
-    )  # fmt: skip
-    return dataclasses.replace(run, **changes)
+def ended(run, **changes) -> runs.Run:
+    """The run as it ended."""
+    return dataclasses.replace(run, **{"ended_at": run.created_at + 1.0, "exit_code": 0, **changes})
+
+
+def same(first, second, **changes) -> bool:
+    """Whether two runs that have not started differ only in what each run has of its own, and in changes."""
+    own = {"id": first.id, "created_at": first.created_at, "created_boot_s": first.created_boot_s}
+    return dataclasses.replace(second, **own, **changes) == first
 
 
 def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
     wanted = prepare(Asked("train.py", ["--lr", "0.1"], nproc="3", cwd=str(folder)), "id-1")
     assert (wanted.name, wanted.world_size, wanted.cwd) == ("train", 3, str(folder))
-    assert wanted.command[-4:] == ["--", "train.py", "--lr", "0.1"]
-    assert "--nproc-per-node=3" in wanted.command
+    assert wanted.argv[-4:] == ["--", "train.py", "--lr", "0.1"]
+    assert "--nproc-per-node=3" in wanted.argv
     module = prepare(Asked("package.train", module=True, cwd=str(folder)), "id-1")
-    assert module.command[-3:] == ["-m", "--", "package.train"]
+    assert module.argv[-3:] == ["-m", "--", "package.train"]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,16 @@ def test_a_run_is_started_again_as_it_was_but_for_where_its_ranks_write(folder):
         environment={"OMP_NUM_THREADS": "1"}, max_restarts=2, grace_s=7.0, buckets=True,
     )  # fmt: skip
     first = prepare(asked, "id-1")
-    second = again(started(first, "id-1"), "id-2")
-    assert second == dataclasses.replace(prepare(asked, "id-2"), script_args=first.script_args)
+    second = again(ended(first), "id-2")
+    assert same(second, prepare(asked, "id-2"), script_args=first.script_args)
 
 
 def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
     command = ["python3", "-m", "torch.distributed.run", "--log-dir=/somewhere", "train.py"]
-    armed = spec.Spec(command, "mine", "python3", command[1:], cwd=str(folder))
-    assert again(started(armed, "id-1"), "id-2") == armed
+    armed = start.new_run(
+        "id-1", name="mine", argv=command, script="python3", script_args=command[1:], cwd=str(folder), world_size=0
+    )
+    assert same(again(ended(armed), "id-2"), armed)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
 def test_what_cannot_be_started_again_says_why(folder, changes, said):
     import os
 
-    run = started(prepare(Asked("train.py", cwd=str(folder)), "id-1"), "id-1")
+    run = ended(prepare(Asked("train.py", cwd=str(folder)), "id-1"))
     if "supervisor" in changes:
         changes = {**changes, "supervisor": runs.Process.of(os.getpid())}
     with pytest.raises(UsageError) as caught:
@@ -109,12 +111,12 @@ def test_what_an_older_torchrun_cannot_do_is_noted_when_it_starts_and_when_it_st
     asked = Asked("train.py", cwd=str(folder), grace_s=60.0)
     monkeypatch.setattr(torchrun, "options", lambda: frozenset({"--shutdown-timeout"}))
     newer = prepare(asked, "id-1")
-    assert "--shutdown-timeout=60" in newer.command
+    assert "--shutdown-timeout=60" in newer.argv
     assert newer.notes == []
     monkeypatch.setattr(torchrun, "options", frozenset)
     older = prepare(asked, "id-2")
     assert older.notes == [
         "--grace: torchrun in this version of torch has no --shutdown-timeout, so it kills ranks 30 s after a stop"
     ]
-    once_more = again(started(newer, "id-1"), "id-2")
-    assert (once_more.command, once_more.notes) == (older.command, older.notes)
+    once_more = again(ended(newer), "id-2")
+    assert (once_more.argv, once_more.notes) == (older.argv, older.notes)

@@ -60,7 +60,7 @@ def test_ranks_train_on_while_the_disk_is_full_and_to_the_same_weights(small_dis
     script.write_text(TRAINS)
     run_id = runs.new_id()
     asked = Asked(str(script), [str(tmp_path), "watched"], nproc="2", environment={"OMP_NUM_THREADS": "1"})
-    started = Started(start.start(prepare(asked, run_id), run_id).id)
+    started = Started(start.start(prepare(asked, run_id)).id)
     wait_for(lambda: all((tmp_path / f"started-{rank}").exists() for rank in range(2)))
     disk.fill()
     assert disk.is_full()
@@ -106,7 +106,7 @@ def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_li
         "os.kill(os.getpid(), signal.SIGSEGV)\n"
     )
     run_id = runs.new_id()
-    started = Started(start.start(prepare(Asked(str(script), [str(tmp_path)]), run_id), run_id).id)
+    started = Started(start.start(prepare(Asked(str(script), [str(tmp_path)]), run_id)).id)
     wait_for((tmp_path / "started").exists)
     disk.fill()
     (tmp_path / "full").touch()

@@ -12,7 +12,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
-from ddpmon.launch import processes, spec, start, stop, torchrun
+from ddpmon.launch import processes, start, stop, torchrun
 from tests.conftest import Started, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -48,8 +48,11 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
             run_id=run_id,
             log_dir=str(runs.socket_dir(run_id) / "ranks"),
         )
-        wanted = spec.Spec([*prefix, *command], "train", str(script), world_size=2, grace_s=grace_s)
-        return Started(start.start(wanted, run_id).id)
+        wanted = start.new_run(
+            run_id, name="train", argv=[*prefix, *command], script=str(script), script_args=[], cwd=str(script.parent),
+            world_size=2, grace_s=grace_s,
+        )  # fmt: skip
+        return Started(start.start(wanted).id)
 
     return call
 

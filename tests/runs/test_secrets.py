@@ -12,7 +12,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import RunNotFoundError, UsageError
-from ddpmon.launch import last_launch, prepare, spec, start, stop
+from ddpmon.launch import last_launch, prepare, start, stop
 from ddpmon.launch.prepare import Asked
 from tests.conftest import ddpmon_program, wait_for
 
@@ -44,10 +44,11 @@ def script(tmp_path):
 
 @pytest.fixture
 def ended(home, script):
-    wanted = spec.Spec(
-        [sys.executable, str(script), *ARGS], "train", sys.executable, [str(script), *ARGS], environment=VARIABLES
-    )
-    run = start.start(wanted, runs.new_id())
+    wanted = start.new_run(
+        runs.new_id(), name="train", argv=[sys.executable, str(script), *ARGS], script=sys.executable,
+        script_args=[str(script), *ARGS], cwd=str(script.parent), world_size=0, environment=VARIABLES,
+    )  # fmt: skip
+    run = start.start(wanted)
     found = stop.wait_until_gone(run, 60.0)
     assert found is not None
     assert found.state() == "done"
@@ -91,7 +92,7 @@ def test_the_first_line_of_a_run_in_the_foreground_hides_them(cli, script):
 def test_started_again_it_has_them_once_more(ended, script):
     (script.parent / "given.json").unlink()
     with runs.reserved() as run_id:
-        again = start.start(prepare.again(ended, run_id), run_id)
+        again = start.start(prepare.again(ended, run_id))
     assert again.script_args == ended.script_args, "who watches it is shown none either"
     wait_for((script.parent / "given.json").exists)
     assert stop.wait_until_gone(again, 60.0).state() == "done"

@@ -62,9 +62,9 @@ def started(monkeypatch):
     """What was started, instead of starting it; the dashboard watches a fake of it."""
     taken = []
 
-    def start(wanted, run_id):
-        taken.append((wanted, run_id))
-        return made(9, id=run_id, name=wanted.name, argv=wanted.command)
+    def start(wanted):
+        taken.append(wanted)
+        return made(9, id=wanted.id, name=wanted.name, argv=wanted.argv)
 
     def attach(run):
         return FakeSource(snapshots.replace(snapshots.running(), run=snapshots.replace(
@@ -93,10 +93,10 @@ def test_what_is_filled_in_is_started_and_then_watched(started, folder):
         snapshots.slow(), "n", typed("train.py"), "tab", typed("--lr '0 1'"), "down", typed("2"), "tab", typed("mine"),
         "tab", typed("A=1 B=2"), "enter", settle,
     )  # fmt: skip
-    ((wanted, run_id),) = started
-    assert wanted.command[-4:] == ["--", "train.py", "--lr", "0 1"]
-    assert "--nproc-per-node=2" in wanted.command
-    assert any(run_id in word for word in wanted.command if word.startswith("--log-dir="))
+    (wanted,) = started
+    assert wanted.argv[-4:] == ["--", "train.py", "--lr", "0 1"]
+    assert "--nproc-per-node=2" in wanted.argv
+    assert any(wanted.id in word for word in wanted.argv if word.startswith("--log-dir="))
     assert (wanted.name, wanted.environment, wanted.cwd) == ("mine", {"A": "1", "B": "2"}, str(folder))
     assert "mine" in text.splitlines()[0]
     assert app.current_mode == "world"
@@ -208,7 +208,7 @@ def test_the_form_by_mouse(started):
         await pilot.click(app.screen.foot, offset=(4, app.screen.foot.size.height - 2))
 
     drive(snapshots.slow(), "n", click, settle)
-    ((wanted, _),) = started
+    (wanted,) = started
     assert wanted.world_size == 31
 
 
@@ -242,7 +242,7 @@ def ended(folder, started):
         LaunchForm("train.py", "--lr 1", "2", "old", "A=1", str(folder)).asked(), "20260909-120001-0001"
     )
     return made(
-        1, argv=remembered_run.command, script_args=["--lr", "1"], cwd=str(folder), environment={"A": "1"}, name="old",
+        1, argv=remembered_run.argv, script_args=["--lr", "1"], cwd=str(folder), environment={"A": "1"}, name="old",
         world_size=2,
     )  # fmt: skip
 
@@ -254,9 +254,9 @@ def test_a_run_that_has_ended_is_started_again_after_a_question(ended, started):
     drive(snapshots.slow(), "8", "R", "enter")
     assert started == [], "Cancel is focused"
     app, text = drive(snapshots.slow(), "8", "R", "s", settle)
-    ((wanted, run_id),) = started
-    assert run_id != ended.id
-    assert wanted.command == [word.replace(ended.id, run_id) for word in ended.argv]
+    (wanted,) = started
+    assert wanted.id != ended.id
+    assert wanted.argv == [word.replace(ended.id, wanted.id) for word in ended.argv]
     assert (wanted.name, wanted.cwd, wanted.environment) == ("old", ended.cwd, {"A": "1"})
     assert "old" in text.splitlines()[0]
     assert app.current_mode == "world"

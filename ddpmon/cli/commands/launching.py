@@ -12,7 +12,8 @@ import click
 from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, root_hub, theme, trackers
 
 if TYPE_CHECKING:
-    from ddpmon.launch.spec import Spec
+    from ddpmon.launch.given_hub import GivenHub
+    from ddpmon.runs import Run
     from ddpmon.runs.jobs import Job
 
 EXIT_CODES = """
@@ -144,13 +145,13 @@ def run(
         buckets=buckets,
         on_alert=on_alert,
         notify=notify.urls,
-        hub=given_hub(hub, hub_key, os.environ, nodes.rank),
     )
+    given = given_hub(hub, hub_key, os.environ, nodes.rank)
     with runs.reserved() as run_id:
-        launch_spec = prepare(options, run_id)
+        prepared = prepare(options, run_id)
         if options.nodes.count == 1:
             remember(typed(options))
-        return _start(launch_spec, run_id, headless, every, notify.way, places)
+        return _start(prepared, given, headless, every, notify.way, places)
 
 
 @click.command()
@@ -201,6 +202,7 @@ def exec_(
     from ddpmon.errors import UsageError
     from ddpmon.launch import joining, spec
     from ddpmon.launch.given_hub import given_hub
+    from ddpmon.launch.start import new_run
 
     if shutil.which(cmd[0]) is None:
         raise UsageError(f"there is no program {cmd[0]}")
@@ -208,17 +210,19 @@ def exec_(
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
     task = None if apart else joining.place(os.environ)
     given = given_hub(hub, hub_key, os.environ)
-    launch_spec = spec.Spec(
-        list(cmd), run_name, cmd[0], list(cmd[1:]), grace_s=grace, buckets=buckets, on_alert=on_alert,
-        notify=notify.urls, job=task.job if task else "", job_rank=task.rank if task else None, hub=given,
-    )  # fmt: skip
-    with joining.joined_or_first(launch_spec, task) as job, runs.reserved() as run_id:
-        return _start(launch_spec, run_id, headless, every, notify.way, places, job)
+    command = list(cmd)
+    with joining.joined_or_first(command, task) as job, runs.reserved() as run_id:
+        prepared = new_run(
+            run_id, name=run_name, argv=command, script=cmd[0], script_args=command[1:], cwd=spec.here(), world_size=0,
+            grace_s=grace, buckets=buckets, on_alert=on_alert, notify=notify.urls, job=task.job if task else "",
+            job_rank=task.rank if task else None,
+        )  # fmt: skip
+        return _start(prepared, given, headless, every, notify.way, places, job)
 
 
 def _start(
-    launch_spec: Spec, run_id: str, headless: bool, every: float, notify: str, places: Mapping[str, str | None],
-    job: Job | None = None,
+    prepared: Run, hub: GivenHub | None, headless: bool, every: float, notify: str,
+    places: Mapping[str, str | None], job: Job | None = None,
 ) -> int:  # fmt: skip
     from ddpmon import runs
     from ddpmon.cli import watching
@@ -232,13 +236,13 @@ def _start(
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:
-            run = joining.begin(launch_spec, run_id, job, _input())
+            run = joining.begin(prepared, hub, job, _input())
             publisher = Publisher(run, places)
             code = watching.follow(run, every, signals)
             publisher.finish()
             return code
     try:
-        run = joining.begin(launch_spec, run_id, job)
+        run = joining.begin(prepared, hub, job)
         publisher = Publisher(run, places)
         code = watching.dashboard(run, every, owns_run=True, notify=notify)
         publisher.finish()
@@ -246,7 +250,7 @@ def _start(
     except KeyboardInterrupt:
         # The dashboard could not catch the key yet: the user who just started the run wants to end it.
         with contextlib.suppress(RunNotFoundError):
-            request(runs.load(run_id))
+            request(runs.load(prepared.id))
         raise
 
 
