@@ -12,7 +12,7 @@ import zmq
 from ddpmon.hub.changes import Sent
 from ddpmon.hub.cpu_budget import CpuBudget
 from ddpmon.hub.receiving import Socket, receive
-from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer, encode
+from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer
 
 EVERY_S = 0.5
 """Shortest interval between two snapshots."""
@@ -26,8 +26,6 @@ RELAYED_S = 2.0
 """Time after which this hub answers itself if another hub does not. Another hub answers within AGAIN_S, and a viewer
 asks again after three seconds."""
 MOST = 256
-FRAMES_KEPT = 64
-"""Largest number of encodings of the current snapshot that are kept, one for each view request."""
 SENT_KEPT = 16
 """Largest number of viewers with a baseline for changes. If there are more, viewers get whole snapshots in turn."""
 NOTHING = Sent()
@@ -77,9 +75,9 @@ class Viewers:
         """Viewers that another hub answers, and the moment until which it may take."""
         self._view_requests: dict[bytes, ViewRequest] = {}
         self._bases: dict[bytes, int] = {}
-        """Version of this hub that each viewer which accepts changes has, or 0."""
+        """Version of this hub that each viewer has, or 0."""
         self._sent: dict[bytes, Sent] = {}
-        """State of each of these viewers, in the order of their last requests."""
+        """State of some viewers, in the order of their last requests."""
         self._answers: dict[tuple[Sent, ViewRequest, int], tuple[Sent, bytes]] = {}
         """Answers with the current snapshot, by a viewer's state, request and version: the new state, and the frame."""
         self._whole_of: dict[ViewRequest, Sent] = {}
@@ -87,8 +85,6 @@ class Viewers:
         self._asked_at: dict[bytes, float] = {}
         """Moment of each viewer's last request, in the order of these moments."""
         self._current: Snapshot | None = None
-        self._frames: dict[ViewRequest, bytes] = {}
-        """Encodings of the current snapshot, by view request."""
         self._built_at = float("-inf")
         self._every_s = EVERY_S
         self._pace = CpuBudget(SNAPSHOT_SHARE)
@@ -128,14 +124,10 @@ class Viewers:
         self._asked_at.pop(viewer, None)
         self._asked_at[viewer] = now
         self._view_requests[viewer] = request.view_request
-        if request.base is not None:
-            self._bases[viewer] = request.base if request.epoch == self._epoch else 0
-        else:
-            self._bases.pop(viewer, None)
+        self._bases[viewer] = request.base if request.epoch == self._epoch else 0
         if len(self._asked_at) > MOST:
             gone = next(iter(self._asked_at))
-            del self._asked_at[gone], self._view_requests[gone]
-            self._bases.pop(gone, None)
+            del self._asked_at[gone], self._view_requests[gone], self._bases[gone]
 
     def serve(self, now: float) -> None:
         """Answer the viewers for which there is a newer snapshot or whose time is up."""
@@ -161,27 +153,20 @@ class Viewers:
         self._renew(now)
         for identity, asked_at in self._asked_at.items():
             if now - asked_at < 3 * AGAIN_S:
-                self._bases.pop(identity, None)  # The snapshot is whole, as no hub will answer further requests.
+                # The snapshot is whole, as an answer may be lost and no hub will answer further requests.
+                self._bases[identity] = 0
+                self._sent.pop(identity, None)
                 self._send(identity)
 
     def _send(self, identity: bytes) -> None:
         assert self._current is not None  # noqa: S101  callers have renewed it
-        view_request = self._view_requests.get(identity, ViewRequest())
-        frame = self._changes(identity, view_request) if identity in self._bases else self._whole(view_request)
+        frame = self._answer(identity, self._view_requests.get(identity, ViewRequest()))
         if not self._deliver(identity, frame):
             self.show(identity, frame)
 
-    def _whole(self, view_request: ViewRequest) -> bytes:
+    def _answer(self, identity: bytes, view_request: ViewRequest) -> bytes:
         assert self._current is not None  # noqa: S101  see _send
-        if view_request not in self._frames:
-            if len(self._frames) >= FRAMES_KEPT:
-                self._frames.clear()
-            self._frames[view_request] = encode(self._with_parts(self._current, view_request))
-        return self._frames[view_request]
-
-    def _changes(self, identity: bytes, view_request: ViewRequest) -> bytes:
-        assert self._current is not None  # noqa: S101  see _send
-        key = self._sent.pop(identity, NOTHING), view_request, self._bases[identity]
+        key = self._sent.pop(identity, NOTHING), view_request, self._bases.get(identity, 0)
         if key not in self._answers:
             sent, frame = key[0].answer(self._with_parts(self._current, view_request), view_request, key[2])
             self._answers[key] = self._whole_of.setdefault(view_request, sent) if sent.is_whole else sent, frame
@@ -204,7 +189,6 @@ class Viewers:
         if old and same_again and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
             return  # Nothing has changed, so the version stays.
         self._current = new
-        self._frames.clear()
         self._answers.clear()
         self._whole_of.clear()
 

@@ -82,11 +82,6 @@ _ROW = tuple(name for name in Columns.__struct_fields__ if name != "ranks")
 _HEAD = tuple(name for name in Changed.__struct_fields__ if name not in {"rows", *SERIES})
 
 
-def are_changes(frame: bytes) -> bool:
-    """Return whether an answer is a `Changes`, a msgpack array, and not a whole snapshot, which is a map."""
-    return frame[:1] >= b"\x90" and frame[:1] < b"\xa0"
-
-
 def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
     """Apply the changes in an answer to the snapshot that a viewer has, and return the new snapshot.
 

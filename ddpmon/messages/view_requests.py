@@ -118,8 +118,8 @@ class Next(msgspec.Struct, array_like=True, tag="next"):
     version: int = 0
     epoch: str = ""
     view_request: ViewRequest = ViewRequest()
-    base: StepCount | None = None
-    """Version to which the viewer can apply changes, 0 if it has none yet, or None if it wants whole snapshots only."""
+    base: StepCount = 0
+    """Version to which the viewer can apply changes, or 0 if it has none."""
 
 
 class Ask(msgspec.Struct, array_like=True, tag="ask"):

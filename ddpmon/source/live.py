@@ -15,8 +15,8 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
-from ddpmon.messages import END_STATES, Ask, Next, Snapshot, ViewRequest, WireError, checked, decode_snapshot, encode
-from ddpmon.messages.changes import LARGEST_BYTES, are_changes, changed
+from ddpmon.messages import END_STATES, Ask, Next, Snapshot, ViewRequest, WireError, checked, encode
+from ddpmon.messages.changes import LARGEST_BYTES, changed
 from ddpmon.messages.guarded_socket import GuardedSocket, wrong
 from ddpmon.plain import plain
 from ddpmon.runs import Run
@@ -100,7 +100,7 @@ class LiveSource(LocalSource):
         self._output = RankLog(run)
         self._snapshot: Snapshot | None = None
         self._base: Snapshot | None = None
-        """The hub's last snapshot, against which the hub may send only the changes."""
+        """The hub's last snapshot, against which the hub sends the changes."""
         self.refused = ""
         self._view_request = self._sent_request = self._answered_request = ViewRequest()
         """The parts that the viewer needs now, those of the last request sent, and of the last answer received."""
@@ -254,7 +254,7 @@ class LiveSource(LocalSource):
                 continue
             try:
                 frame = socket.recv()
-                answer = changed(self._base, frame) if are_changes(frame) else decode_snapshot(frame)
+                answer = changed(self._base, frame)
             except WireError as error:
                 self._base = None  # without a base, the next answer is a whole snapshot
                 self.refused = f"the hub sent an invalid value: {error}"

@@ -14,7 +14,6 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.messages import (
-    END_STATES,
     PROTOCOL,
     STAGE_GROUP,
     STAGE_TRAINING,
@@ -24,11 +23,10 @@ from ddpmon.messages import (
     Hello,
     Next,
     Welcome,
-    decode_snapshot,
     decode_to_rank,
     encode,
 )
-from ddpmon.messages.changes import are_changes, changed
+from ddpmon.messages.changes import changed
 from tests import forked
 from tests.conftest import short_folder
 from tests.deadlines import Deadline
@@ -139,25 +137,22 @@ class RankProcess(Rank):
 
 
 class Viewer:
-    """takes_changes: of the snapshot before, as the dashboard does."""
+    """A viewer that asks for one snapshot after the other, as the dashboard does."""
 
-    def __init__(self, context, run, takes_changes=False):
-        self.base, self.takes_changes = None, takes_changes
+    def __init__(self, context, run):
+        self.base = None
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(runs.view_address(run.id))
 
     def ask(self, after=None):
-        base = (self.base.version if self.base else 0) if self.takes_changes else None
-        self.socket.send(encode(Next(after.version, after.epoch, base=base) if after else Next(base=base)))
+        base = self.base.version if self.base else 0
+        self.socket.send(encode(Next(after.version, after.epoch, base=base) if after else Next()))
 
     def get(self, after=None, deadline_s=DEADLINE_S):
         self.ask(after)
         assert self.socket.poll(deadline_s * 1000), "no snapshot"
-        frame = self.socket.recv()
-        self.base = changed(self.base, frame) if are_changes(frame) else decode_snapshot(frame)
-        last = self.base.state in END_STATES  # which comes whole
-        assert are_changes(frame) == self.takes_changes or last
+        self.base = changed(self.base, self.socket.recv())
         return self.base
 
     def until(self, condition, what):

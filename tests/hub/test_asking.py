@@ -23,10 +23,10 @@ from ddpmon.messages import (
     Where,
     WireError,
     decode_from_viewer,
-    decode_snapshot,
     decode_to_rank,
     encode,
 )
+from ddpmon.messages.changes import changed
 from ddpmon.source import LiveSource
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
@@ -121,7 +121,7 @@ def test_a_question_to_nobody_is_no_error(stage):
     viewer.socket.send(encode(Ask([7, 99_999])))
     viewer.socket.send(encode(Next(view_request=ViewRequest(inspect=of_rank(7, 10), stacks=True))))
     assert viewer.socket.poll(20_000)
-    shown = decode_snapshot(viewer.socket.recv())
+    shown = changed(None, viewer.socket.recv())
     assert shown.inspect.where.why == "rank 7 sends nothing to this machine"
     assert (shown.inspect.history.courses, len(shown.stacks)) == ([], 1)
     assert not [message for message in heard(only) if isinstance(message, Where)]
@@ -206,7 +206,7 @@ def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
         viewer.send(encode(Ask([4])))
         viewers.receive(10.0)
         viewers.serve(10.0)
-        assert (asked, decode_snapshot(viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
+        assert (asked, changed(None, viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
         told.append("an answer")
         viewer.send(encode(Next(1, "e", ViewRequest(stacks=True))))
         viewers.receive(10.6)
@@ -214,7 +214,7 @@ def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
         assert not viewer.poll(0)  # nothing else has changed
         viewers.hurry()
         viewers.serve(10.8)
-        again = decode_snapshot(viewer.recv(zmq.NOBLOCK))
+        again = changed(None, viewer.recv(zmq.NOBLOCK))
         assert (again.version, again.stacks[0].why) == (2, "1")
     finally:
         context.destroy(linger=0)

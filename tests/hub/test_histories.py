@@ -18,9 +18,9 @@ from ddpmon.messages import (
     ViewRequest,
     WireError,
     decode_from_viewer,
-    decode_snapshot,
     encode,
 )
+from ddpmon.messages.changes import changed
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot, recorded_state
 from ddpmon.recording.recording import recording_path
@@ -208,7 +208,7 @@ def test_a_live_hub_serves_what_is_requested_and_the_recording_the_same(stage):
     viewer = stage.viewer()
     viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
-    live = decode_snapshot(viewer.socket.recv()).series
+    live = changed(None, viewer.socket.recv()).series
     assert (live.steps, live.low, live.high) == ([20], [0.25], [0.75])
     stage.finish()
     shot, store = recorded_state(runs.load(stage.run.id))

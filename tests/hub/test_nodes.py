@@ -55,7 +55,7 @@ def test_viewers_of_either_machine_see_the_world_although_pids_are_alike_and_clo
     for begin in range(1, 81, 20):
         tell(ranks, told, begin, begin + 20, later_us=5 * HOUR_US)
     for machine in machines:
-        snapshot = machine.viewer(takes_changes=True).until(lambda s: s.state == "slow", "the late rank")
+        snapshot = machine.viewer().until(lambda s: s.state == "slow", "the late rank")
         assert "rank 3 is slow" in snapshot.verdict
         assert "data" in snapshot.verdict
         assert [rank.host for rank in snapshot.ranks] == ["box0", "box0", "box1", "box1"]

@@ -15,9 +15,9 @@ from ddpmon.messages import (
     ViewRequest,
     WireError,
     decode_from_viewer,
-    decode_snapshot,
     encode,
 )
+from ddpmon.messages.changes import changed
 from ddpmon.source import LiveSource, RecordedSource
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
@@ -43,7 +43,7 @@ def asked(stage, view_request):
     viewer = stage.viewer()
     viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
-    return decode_snapshot(viewer.socket.recv())
+    return changed(None, viewer.socket.recv())
 
 
 def test_each_viewer_gets_what_it_requests(stage):

@@ -10,7 +10,7 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.hub.viewers import MOST, Viewers
-from ddpmon.messages import Next, RankView, RunView, SeriesRequest, Snapshot, ViewRequest, decode_snapshot, encode
+from ddpmon.messages import Next, RankView, RunView, SeriesRequest, Snapshot, ViewRequest, encode
 from ddpmon.messages.changes import changed
 from tests.hub.conftest import DEADLINE_S
 from tests.worlds import own_times, records
@@ -88,7 +88,7 @@ def test_a_view_request_that_piled_up_with_a_later_request_is_granted_at_once():
         viewer.send(encode(Next(view_request=ViewRequest())))
         served.receive(0.0)
         served.serve(0.0)
-        version = decode_snapshot(viewer.recv()).version
+        version = changed(None, viewer.recv()).version
         viewer.send(encode(Next(view_request=view_request)))
         viewer.send(encode(Next(version, "a hub", view_request)))
         served.receive(0.1)
