@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ddpmon import runs
 from ddpmon.analysis.processes import failures
-from ddpmon.analysis.processes.explanation import crash_line
+from ddpmon.analysis.processes.explanation import crash_line, raised_line, with_line
 from ddpmon.analysis.processes.launcher import FALL, Ended, read_falls, read_spawned, read_table
 from ddpmon.exception_text import BELOW_CPP, EXCEPTION, in_one_line
 from ddpmon.messages import Attempt, Failure
@@ -134,16 +134,16 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
         output = tail(path / "stderr.log", TAIL_BYTES)
         number = int(path.name)  # torchrun names the folders by local rank.
         rank = number if path.parent.parent.name == EXEC else ranks.get(number, number)
-        if line := last_line(output):
-            by_rank[rank] = line
-        if line := crash_line(output):
-            rows = [replace(row, line=line) if row.rank == rank else row for row in rows]
+        if words := last_line(output):
+            by_rank[rank] = words
+        crashed, raised = crash_line(output), raised_line(output, words)
+        rows = [replace(row, line=raised if row.code else crashed) if row.rank == rank else row for row in rows]
     falls = read_falls(launcher)
     return Ending(
         rows,
         by_rank,
-        last_line(tail(last_written(logs), TAIL_BYTES)),
-        last_line(_of_ranks(launcher)) if table else "",
+        _last_line_placed(tail(last_written(logs), TAIL_BYTES)),
+        _last_line_placed(_of_ranks(launcher)) if table else "",
         falls,
         {
             (restart, int(path.name)): line
@@ -175,6 +175,12 @@ def _of_ranks(launcher: str) -> str:
     lines = launcher.splitlines()
     end = next((place for place, line in enumerate(lines) if FALL.search(line)), 0)
     return "\n".join(line for line in lines[:end] if not _LAUNCHER_SAYS.match(line))
+
+
+def _last_line_placed(text: str) -> str:
+    """Return the last line of an output, with the script's line where it is an exception."""
+    words = last_line(text)
+    return with_line(words, raised_line(text, words))
 
 
 def last_line(text: str) -> str:

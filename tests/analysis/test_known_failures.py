@@ -64,6 +64,8 @@ def failure(rank, message, at_us=100, **facts):
         ("DistBackendError: unhandled system error\nncclSystemError: System call failed", "Dist", "NCCL_SOCKET_IFNAME"),
         ("ncclSystemError: Error while creating shared memory segment /dev/shm/nccl-x (size 9)", "nccl", "--shm-size"),
         ("RuntimeError: received 0 items of ancdata", "RuntimeError", "file_system"),
+        ("train.py: error: unrecognized arguments: --nproc 2", "train.py: error: ", "belongs to it"),
+        ("train.py: error: argument --lr: invalid float value: 'x'", "train.py: error: ", "belongs to it"),
         ("killed by SIGSEGV", "killed by SIGSEGV", "PYTHONFAULTHANDLER"),
         (
             "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 1088 vs 982",

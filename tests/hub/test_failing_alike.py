@@ -224,6 +224,55 @@ def test_the_line_in_which_compiled_code_crashed_is_told(stage, tmp_path):
     assert why.advice.startswith("A library crashed in a call from crashes.py:5 reads_past_the_end.")
 
 
+RAISES = """
+def read():
+    return {}["epochs"]
+try:
+    read()
+except KeyError as error:
+    {last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"),
+    [
+        ("raise RuntimeError('no config') from error", "RuntimeError: no config, at raises.py:7 <module>"),
+        ("raise", "KeyError: 'epochs', at raises.py:3 read"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module', at raises.py:7 <module>"),
+        ("sys.exit('ValueError: from no traceback')", "ValueError: from no traceback"),
+    ],
+)
+def test_an_exception_before_torch_is_imported_is_told_with_its_line(stage, tmp_path, last, cause):
+    """No probe has reported this exception: the rank's stderr has its traceback, and so has the command's output."""
+    script = tmp_path / "raises.py"
+    script.write_text(f"import sys{RAISES.replace('{last}', last)}")
+    with stderr_of_rank_0(stage).open("w") as stderr:
+        subprocess.run([sys.executable, script], stderr=stderr, check=False)
+    (stage.dir / "logs" / "launcher.log").write_text(
+        "Failures:\n[0]:\n  rank : 0 (local_rank: 0)\n  exitcode : 1 (pid: 9)\n"
+    )
+    ending = read_ending(stage.run)
+    why = first(ending.rows, [], ending.last_lines)
+    assert (why.cause, why.exit) == (cause, "exit 1")
+    assert (why.advice or "").startswith("Install the module" if "no_such_module" in last else "")
+    (stage.dir / "logs" / "launcher.log").write_bytes(
+        (stage.dir / "logs/ranks/exec/attempt_0/0/stderr.log").read_bytes()
+    )
+    assert read_ending(stage.run).launcher_line == cause
+
+
+def test_a_killed_rank_is_not_told_with_the_line_of_an_exception_that_it_only_printed(stage):
+    stderr_of_rank_0(stage).write_text(
+        'Traceback (most recent call last):\n  File "train.py", line 9, in main\n    step()\nValueError: skipped\n'
+    )
+    (stage.dir / "logs" / "launcher.log").write_text(
+        "Failures:\n[0]:\n  rank : 0 (local_rank: 0)\n  exitcode : -9 (pid: 9)\n"
+    )
+    ending = read_ending(stage.run)
+    assert first(ending.rows, [], ending.last_lines).cause == "killed by SIGKILL"
+
+
 SAME_GPU = """[rank0]: Traceback …
 [rank0]: DistBackendError: NCCL error, invalid usage
 [rank0]: Last error:

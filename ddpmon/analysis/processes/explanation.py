@@ -17,6 +17,8 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|/ddpmon/probe/|^<"
 _CRASH = "Fatal Python error: "
 """The words with which faulthandler reports a crash. The stack of each thread follows, innermost frame first."""
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+ .*\n((?:  .*\n?)*)", re.MULTILINE)
+_RAISED = re.compile(r"^Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)", re.MULTILINE)
+"""A traceback in a rank's output: its frames, and the line that names the exception."""
 _SAME_ERROR = 60
 """Number of the message's first characters by which it is found in its traceback."""
 _MAX_NAMES = 6
@@ -130,6 +132,17 @@ def crash_line(output: str) -> str:
     threads = sorted(_THREAD.finditer(dump), key=lambda one: (not one[0].startswith("C"), -one.start()))
     lines = (line for thread in threads for line in _own_lines(FRAME.findall(thread[1])))
     return next(lines, "")
+
+
+def raised_line(output: str, words: str) -> str:
+    """Return the script's line in the last traceback of an exception with these words; "" if the output has none."""
+    tracebacks = [frames for frames, error in _RAISED.findall(output) if words.startswith(error[:_SAME_ERROR])]
+    return script_line(tracebacks[-1]) if tracebacks else ""
+
+
+def with_line(cause: str, line: str) -> str:
+    """Return the cause with the script's line, if that is known."""
+    return f"{cause.rstrip('. ')}, at {line}" if line else cause
 
 
 def _own_lines(frames: Iterable[tuple[str, str, str]]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from ddpmon.analysis.processes.explanation import (
     same_words,
     script_line,
     together,
+    with_line,
 )
 from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.analysis.words import GIB, counted, named_ranks
@@ -190,17 +191,16 @@ def _of_quit(
         why = explain(words if words and row.signal == "SIGABRT" else cause, facts={"line": row.line})
         if words and row.signal == "SIGABRT":
             cause += f"; {'' if why.is_translated else 'its last line: '}{why.cause}"
-        if row.line:
-            cause = f"{cause.rstrip('. ')}, at {row.line}"
         ranks = tuple(sorted({row.rank, *same}))
-        return FirstFailure(row.rank, cause, "", ranks, lost_peers, why.advice, is_out_of_memory)
+        return FirstFailure(row.rank, with_line(cause, row.line), "", ranks, lost_peers, why.advice, is_out_of_memory)
     ranks_saying = _saying(words, last_lines) & {other.rank for other in quits} if words else set()
     if not words:
         words = common_line
         ranks_saying = {other.rank for other in quits if words and other.code == row.code} - set(last_lines)
+    ranks = tuple(sorted(ranks_saying | {row.rank}))
     why = explain(words)
     cause, how = (why.cause, f"exit {row.code}") if why.is_translated else _said(words, row.code)
-    return FirstFailure(row.rank, cause, how, tuple(sorted(ranks_saying | {row.rank})), lost_peers, why.advice)
+    return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, why.advice)
 
 
 def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:
@@ -239,15 +239,9 @@ def _of_failure(
     if row and row.signal in _ASKS_TO_END and not row.root:
         how = ""  # torchrun asked the rank to end while it was about to.
     child_killed = "SIGKILL" in failure.facts.get("worker_signal", "") or bool(_CHILD_KILLED.search(failure.error))
-    cause = _because(_with_line(why, failure), memory, child_killed)
+    cause = _because(with_line(why.cause, script_line(failure.traceback)), memory, child_killed)
     out_of_memory = bool(memory) and child_killed
     return FirstFailure(failure.rank, cause, how, tuple(sorted(ranks)), lost_peers, why.advice, out_of_memory)
-
-
-def _with_line(why: Explanation, failure: Failure) -> str:
-    """Return the cause with the script's line."""
-    line = script_line(failure.traceback)
-    return f"{why.cause.rstrip('. ')}, at {line}" if line else why.cause
 
 
 def _with_condition(failure: Failure, last_lines: Mapping[int, str]) -> str:
@@ -353,7 +347,8 @@ def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]
     for group in together(causes):
         ranks = sorted({failure.rank for failure in group})
         why = explain_failure(group[0], difference, alike=len(ranks), world_size=world_size)
-        sentences.append(("critical", headline(ranks, _with_line(why, group[0]), world_size)))
+        cause = with_line(why.cause, script_line(group[0].traceback))
+        sentences.append(("critical", headline(ranks, cause, world_size)))
     lost = sorted({failure.rank for failure in failures} - {failure.rank for failure in causes})
     if lost:
         who = f"rank {lost[0]} lost its" if len(lost) == 1 else f"{named_ranks(lost, world_size)} lost their"

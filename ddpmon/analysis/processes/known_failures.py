@@ -316,6 +316,17 @@ KNOWN_FAILURES = (
         "",
         "Install the module for the Python that runs the ranks, {python}, or activate another environment.",
     ),
+    KnownFailure(
+        "^(?:ImportError|ModuleNotFoundError)",
+        "",
+        "Install the module for the Python that runs the ranks, or activate another environment.",
+    ),
+    KnownFailure(
+        "^[^:]+: error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)",
+        "",
+        "The script rejects its arguments: all that follows the script belongs to it. Options of ddpmon and torchrun"
+        " precede the script.",
+    ),
     KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
     KnownFailure("IndexError: index out of range in self", "", INDICES),
     KnownFailure(

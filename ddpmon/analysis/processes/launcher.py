@@ -75,7 +75,7 @@ class Ended:
     root: bool
     """True if the launcher saw this rank end before all others that ended badly."""
     line: str = ""
-    """The script's line in which compiled code crashed; "": it did not crash, or the logs do not say."""
+    """The script's line in which compiled code crashed or the last exception was raised; "": the logs do not say."""
 
     @property
     def code(self) -> int | None:
