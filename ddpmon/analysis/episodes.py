@@ -68,7 +68,10 @@ class EpisodeRecord(msgspec.Struct):
         return self.last_step if self.ended is None else self.ended.until_step or 0
 
     def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
-        """Return the episode as it stood at a moment of the past; None if it was unknown then, or already replaced."""
+        """Return the episode as it stood at a moment of the past; None if it was unknown then, or already replaced.
+
+        Only the evidence of its last report is recorded: at an earlier moment, `as_of_step` says of which step it is.
+        """
         if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
             return None
         if self.ended_at is not None and self.ended_at <= unix:
@@ -76,7 +79,10 @@ class EpisodeRecord(msgspec.Struct):
         severity = self.finding.severity if unix >= self.grave_at else "info"
         share = (step - self.begin_step + 1) / max(1, self.end_step - self.begin_step + 1)
         cost_s = None if self.cost_s is None else self.cost_s * min(1.0, max(0.0, share))
-        then = replace(self.finding, severity=severity)
+        evidence = self.finding.evidence
+        if evidence and step < self.last_step:
+            evidence = {"as_of_step": self.last_step, **evidence}
+        then = replace(self.finding, severity=severity, evidence=evidence)
         return replace(
             self, finding=then, ended=None, ended_at=None, replaced_at=None, last_step=step, cost_s=cost_s
         )  # fmt: skip
