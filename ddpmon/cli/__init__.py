@@ -31,7 +31,8 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     ddpmon attach                              watch it again, from any terminal
     ddpmon demo                                try it on a recorded run, without torch
 
-    RUN is a run's name or the beginning of its id. Without RUN, commands take
+    RUN is a run's name or the beginning of its id. If several runs have that
+    name, commands take the latest and say so on stderr. Without RUN, they take
     the latest run; stop, stack and profile take the latest that has not ended.
     attach, ls, status, stack, logs, stop and report also reach runs on other
     machines over ssh: HOST:RUN, or USER@HOST for the latest run there. In the

@@ -38,7 +38,7 @@ def state_line(snapshot: Snapshot) -> str:
         parts.append(f"wait {snapshot.wait_share:.0%}")
     if snapshot.records_lost:
         parts.append(f"{counted(snapshot.records_lost, 'record')} lost")
-    return "  ".join(parts)
+    return "  ".join(parts).rstrip()
 
 
 def event_line(event: Event) -> str:

@@ -240,7 +240,7 @@ def _open(path: Path, name: str) -> sqlite3.Connection:
             with contextlib.suppress(FileNotFoundError):
                 plain_file.check(path.with_name(f"{path.name}{beside}"))
     except FileNotFoundError:
-        raise NothingRecordedError(f"{name} has no recording yet: {path} does not exist") from None
+        raise NothingRecordedError(f"{name} has no recording: {path} does not exist") from None
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
     if not size:

@@ -165,7 +165,8 @@ class Playback:
         ]
         firsts = [end for track in self.tracks if (end := track.first_end_us()) is not None]
         if not firsts:
-            raise RecordingError(f"{recording.path} contains no step of {run.name}, so there is nothing to replay")
+            nothing = f"{recording.path} contains no step of {run.name}, so there is nothing to replay"
+            raise RecordingError(f"{nothing}; `ddpmon report {run.id}` says how far it came")
         last = clock.unix_at(max(track.ends_us for track in self.tracks))
         self.begin = min(run.created_at, clock.unix_at(min(track.begins_us for track in self.tracks)))
         self.end = max(last, run.ended_at or last)

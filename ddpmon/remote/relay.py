@@ -61,7 +61,7 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
         _write(outgoing, greeting())
         framer = Framer()
         try:
-            run = runs.find(name)
+            run = runs.find(name, quiet=True)  # Standard error there would read as the reason of a lost connection.
             source = attach(run)
         except DdpmonError as error:
             _write(outgoing, framer.frame(Remark(str(error))))

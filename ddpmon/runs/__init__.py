@@ -38,7 +38,7 @@ from ddpmon.runs.here import Sight, here, is_local
 from ddpmon.runs.hidden import alert_command, notify_urls, with_secrets
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
-from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find
+from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find, none_yet
 from ddpmon.runs.proc import boot_id
 from ddpmon.runs.process import Process
 from ddpmon.runs.run import STOPPED_CODE, Run, load

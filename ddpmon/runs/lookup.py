@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from ddpmon.errors import RunNotFoundError
-from ddpmon.runs.folders import run_dir, runs_dir
+from ddpmon.runs.folders import home, run_dir, runs_dir
 from ddpmon.runs.run import Run, load
 
 
@@ -37,16 +39,26 @@ def all_and_damaged() -> tuple[list[Run], list[str]]:
     return sorted(readable, key=lambda run: run.created_at), damaged
 
 
-def find(wanted_name: str | None) -> Run:
+def none_yet() -> str:
+    """Return a sentence that says in which folder there is no run."""
+    return f"no runs yet in {home()}; ddpmon run --nproc 4 SCRIPT starts one"
+
+
+def find(wanted_name: str | None, *, quiet: bool = False) -> Run:
     """Return the latest run with a name, else the run whose id begins with the word, or the latest run if the word is
     None.
+
+    If several runs have the name, a line on stderr says so, unless `quiet` is true.
     """
     runs = all_runs()
     if wanted_name is None:
         if not runs:
-            raise RunNotFoundError("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
+            raise RunNotFoundError(none_yet())
         return runs[-1]
     named = [run for run in runs if run.name == wanted_name]
+    if len(named) > 1 and not quiet:
+        note = f"{len(named)} runs have the name {wanted_name}; this is the latest, {named[-1].id}"
+        print(f"ddpmon: {note}; ddpmon ls shows the ids of the others", file=sys.stderr)
     if named:
         return named[-1]
     matching = [run for run in runs if run.id.startswith(wanted_name)]

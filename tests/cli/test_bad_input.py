@@ -94,8 +94,11 @@ def test_an_unknown_run(cli, command, wanted):
 
 
 @pytest.mark.parametrize("command", ["attach", "report"])
-def test_no_run_at_all(cli, command):
-    assert "no runs yet" in refused(cli(command), 1)
+def test_no_run_at_all_names_the_folder_that_was_looked_in(cli, command, home, monkeypatch):
+    monkeypatch.setenv("DDPMON_HOME", str(home / "typo"))
+    said = f"no runs yet in {home / 'typo'}; ddpmon run"
+    assert said in refused(cli(command), 1)
+    assert cli("ls").stdout.startswith(said)
 
 
 def test_nothing_to_stop(cli):
@@ -107,6 +110,16 @@ def test_the_beginning_of_more_than_one_id(cli, made):
     made(id="20260101-000000-aabb")
     assert "2 run ids begin with" in refused(cli("stop", "20260101"), 1)
     assert cli("stop", "20260101-000000-aab").returncode == 0
+
+
+def test_of_several_runs_with_one_name_the_latest_is_taken_and_it_says_so(cli, made):
+    first, latest = (made(id=f"20260101-00000{number}-aaaa", name="twice", created_at=number) for number in (1, 2))
+    said = cli("report", "twice")
+    assert (said.returncode, said.stdout.splitlines()[0]) == (0, f"twice ({latest.id}): done, exit code 0, 4 ranks")
+    assert said.stderr == (
+        f"ddpmon: 2 runs have the name twice; this is the latest, {latest.id}; ddpmon ls shows the ids of the others\n"
+    )
+    assert cli("report", first.id).stderr == ""
 
 
 def test_a_damaged_run_is_named_and_does_not_hide_the_others(cli, made):

@@ -100,7 +100,7 @@ def test_a_run_with_too_few_steps_or_none_or_no_recording_is_exit_2(home, cli, m
     for name, said in (
         ("short", "has 19 recorded steps; a comparison needs 25"),
         ("never", "has 0 recorded steps"),
-        ("lost", "lost has no recording yet"),
+        ("lost", "lost has no recording: "),
     ):
         for pair in (("long", name), (name, "long")):
             told = cli("diff", *pair)

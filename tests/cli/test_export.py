@@ -80,5 +80,5 @@ def test_a_run_without_a_recording_leaves_no_file_behind(home, cli, made, tmp_pa
     made(name="never")
     refused = cli("export", "never", "--format", "csv", "-o", str(tmp_path / "x.csv"))
     assert refused.returncode == 1
-    assert "never has no recording yet" in refused.stderr
+    assert "never has no recording: " in refused.stderr
     assert list(tmp_path.iterdir()) == []

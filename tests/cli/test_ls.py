@@ -40,6 +40,11 @@ def test_the_state_of_a_run(cli, made, living, changes, state):
     assert state in cli("ls").stdout.splitlines()[1]
 
 
+def test_no_line_ends_in_blanks(cli, made):
+    made(script="x" * 59, script_args=["cut off after the blank"])
+    assert [line for line in cli("ls").stdout.splitlines() if line != line.rstrip()] == []
+
+
 def test_a_recycled_pid_is_not_taken_for_the_supervisor(cli, made, living):
     made(ended_at=None, supervisor=Process(living.pid, living.start_ticks - 1))
     assert json.loads(cli("ls", "--json").stdout)[0]["state"] == "lost"

@@ -69,6 +69,10 @@ def test_an_event_that_is_heard_late_does_not_turn_time_back():
     assert after_the_clock_was_set_back.split()[0][-2:] == "05"
 
 
+def test_a_state_line_without_progress_does_not_end_in_blanks():
+    assert state_line(snapshot(state="failed")).endswith("  failed")
+
+
 def test_the_loss_of_several_models_is_called_their_sum():
     several = ["loss", "log:loss", "log:loss D", "log:loss G"]
     assert "loss 0.5 (sum of 2 models)" in state_line(snapshot(loss=0.5, quantities=several))

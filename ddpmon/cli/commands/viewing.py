@@ -63,7 +63,7 @@ def ls(machine: str | None, as_json: bool) -> int:
         facts += [_facts(run) | {"id": None, "state": "unwatched", "live_state": None, "pid": pid} for pid, run in jobs]
         print(json.dumps(facts, indent=1))
     elif not shown and not damaged:
-        print("no runs yet; ddpmon run --nproc 4 SCRIPT starts one")
+        print(plain(runs.none_yet()))
     else:
         rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
         rows += [tuple(map(plain, _row(run, live.get(run.id)))) for run in shown]
@@ -101,7 +101,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for *cells, last in rows:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        print("  ".join([*padded, last]))
+        print("  ".join([*padded, last]).rstrip())
 
 
 def _warn_near_bound() -> None:
