@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
 from ddpmon.analysis.steps.pauses import Pause, Times
 from ddpmon.messages import CHECKPOINT, EVALUATION, PAUSE, PAUSES, STARTING_WORKERS, Loader, Setup
 from tests.findings import of_kinds
@@ -36,11 +34,8 @@ def test_an_evaluation_that_takes_long_is_a_hint_that_tells_who_does_it() -> Non
 def test_what_takes_little_is_not_told() -> None:
     assert of_kinds("pauses", times=times(CHECKPOINT, [1.0], [(0,)]), world_size=4) == []
     assert of_kinds("pauses", times=Times(), world_size=4) == []
-
-
-def test_a_checkpoint_before_any_training_takes_no_share_of_it() -> None:
-    """A run that refuses its checkpoint and ends was told to write them less often."""
-    assert of_kinds("pauses", times=times(CHECKPOINT, [0.2], [(0,)], training_s=0.0), world_size=4) == []
+    refused = times(CHECKPOINT, [0.2], [(0,)], training_s=0.0)
+    assert of_kinds("pauses", times=refused, world_size=4) == [], "without any training there is no share of it"
 
 
 def test_a_rank_that_keeps_pausing_for_something_unknown_is_a_fault() -> None:
@@ -88,8 +83,3 @@ def test_workers_that_start_anew_each_epoch_are_a_reason_to_keep_them() -> None:
     (short,) = of_kinds("pauses", times=times(STARTING_WORKERS, [0.5] * 20, [(0, 1)]), world_size=2)
     assert short.severity == "info"
     assert of_kinds("pauses", times=times(STARTING_WORKERS, [14.0], [(0, 1)]), world_size=2) == []
-
-
-def test_it_is_among_the_findings() -> None:
-    evidence = Evidence(world_size=4, times=times(PAUSE, [2.0] * 10, [(2,)]))
-    assert [finding.kind for finding in findings(None, evidence)] == ["pauses"]

@@ -80,8 +80,10 @@ def test_what_becomes_graver_is_told_and_not_again_when_it_was_less_grave_in_bet
     assert [second for second, _ in told] == [0, 1, 4]
 
 
-def test_a_late_rank_found_to_have_more_work_is_the_same_late_rank():
+def test_a_late_rank_with_other_evidence_or_found_to_have_more_work_is_the_same_late_rank():
     assert changes([straggler()], [straggler(kind="load_imbalance")]) == []
+    of_one_host = msgspec.structs.replace(straggler(), evidence={"host": "node01"})
+    assert changes([straggler()], [of_one_host]) == changes([of_one_host], [straggler()]) == []
 
 
 def test_a_burst_that_was_over_when_it_showed_is_told_once():
@@ -114,12 +116,6 @@ def test_the_gravest_is_told_first_and_a_failure_by_whoever_hears_of_it():
     assert [text for _, text in changes([], found)] == ["loss is nan", "rank 1 is slow"]
 
 
-def test_evidence_that_comes_and_goes_makes_it_no_other_finding():
-    of_one_host = msgspec.structs.replace(straggler(), evidence={"host": "node01"})
-    assert changes([straggler()], [of_one_host]) == []
-    assert changes([of_one_host], [straggler()]) == []
-
-
 def test_each_host_whose_ranks_wait_for_cores_is_a_finding_of_its_own():
     here, there = (Finding("cpu_starved", "warn", f"{host} is full", [0], subject=host) for host in ("a", "b"))
     assert changes([here], [here, there]) == [("warn", "b is full")]
@@ -133,11 +129,6 @@ def test_of_a_kind_that_ranks_have_each_for_themselves_every_rank_is_told_and_it
     ((severity, text),) = changes([first, second], [second])
     assert severity == "info"
     assert text.startswith("rank 1 ")
-
-
-def test_every_kind_says_who_it_is_about_in_what_is_told_at_its_end():
-    of_ranks = [kind for kind in KINDS if kind.subject == "rank" and kind.is_announced]
-    assert [kind.name for kind in of_ranks if "{ranks}" not in kind.gone and "{who}" not in kind.gone] == []
 
 
 def test_the_end_of_what_a_host_had_names_the_host():

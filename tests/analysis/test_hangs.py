@@ -109,13 +109,9 @@ def test_a_rank_that_waits_for_a_worker_of_its_loader_is_named_with_the_worker()
     )
 
 
-def test_a_rank_that_ended_is_whom_the_others_wait_for():
+def test_a_rank_that_ended_is_whom_the_others_wait_for_and_told_with_its_last_step_if_its_script_came_to_its_end():
     finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE)], gone=[2])
-    assert finding.ranks == [2]
-    assert finding.text == f"rank 2 ended; ranks 0-1 wait in {REDUCE}"
-
-
-def test_a_rank_whose_script_came_to_its_end_is_told_with_its_last_step_and_the_line_of_the_others():
+    assert (finding.ranks, finding.text) == ([2], f"rank 2 ended; ranks 0-1 wait in {REDUCE}")
     finding = named([stack(0, blocked=REDUCE), stack(1, blocked=REDUCE)], gone=[2], left={2: 240})
     assert finding.ranks == [2]
     assert finding.text == f"rank 2 ended its script after step 240; ranks 0-1 wait in {REDUCE}"
@@ -184,11 +180,17 @@ def test_gpus_that_are_alike_or_well_are_not_blamed(changes):
     assert wait_together(changes).text.startswith(f"all ranks wait in {REDUCE} and none is missing")
 
 
-def test_a_rank_whose_own_thread_is_not_heard_either_is_named():
+def test_a_rank_whose_own_thread_is_not_heard_either_is_named_with_its_line_if_it_answered_a_signal():
     finding = named([stack(0, blocked=REDUCE)], silent=[1])
     assert (finding.ranks, finding.severity) == ([1], "critical")
     assert finding.text == f"rank 1 is silent though its process is alive; rank 0 waits in {REDUCE}"
     assert "GIL" in finding.advice
+    finding = named([stack(0, blocked=REDUCE), stack(1, "train.py:40 spin")], silent=[1])
+    assert finding.text.startswith("rank 1 is silent though its process is alive: in train.py:40 spin")
+    assert finding.evidence["waiting"] == [0]
+    assert [group["ranks"] for group in finding.evidence["stacks"]] == [[0], [1]]
+    over = named([stack(0, blocked=REDUCE)], silent=[1], over=True)
+    assert over.text == f"rank 1 fell silent; rank 0 waits in {REDUCE}", "nothing is said of what lives"
 
 
 @pytest.mark.parametrize(
@@ -216,13 +218,6 @@ def test_a_rank_that_does_not_wait_is_named_though_others_are_not_heard():
     assert finding.text == f"rank 1 does not reach {REDUCE}: in train.py:12 shuffle"
 
 
-def test_a_silent_rank_that_answered_a_signal_is_named_with_its_line():
-    finding = named([stack(0, blocked=REDUCE), stack(1, "train.py:40 spin")], silent=[1])
-    assert finding.text.startswith("rank 1 is silent though its process is alive: in train.py:40 spin")
-    assert finding.evidence["waiting"] == [0]
-    assert [group["ranks"] for group in finding.evidence["stacks"]] == [[0], [1]]
-
-
 @pytest.mark.parametrize(
     ("held", "text", "advice"),
     [
@@ -238,11 +233,6 @@ def test_a_process_that_the_kernel_does_not_let_run_is_told_as_such(held, text, 
     assert advice in finding.advice
     assert (finding.ranks, finding.severity) == ([1], "critical")
     assert finding.evidence["held"] == {"1": {"how": held.how, "where": held.where}}
-
-
-def test_of_a_run_that_is_over_nothing_is_said_of_what_lives():
-    finding = named([stack(0, blocked=REDUCE)], silent=[1], over=True)
-    assert finding.text == f"rank 1 fell silent; rank 0 waits in {REDUCE}"
 
 
 def test_several_that_are_stopped_are_named_together_with_their_pids():

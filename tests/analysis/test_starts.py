@@ -28,8 +28,24 @@ def still(*ranks, world_size=None):
     return start_still_s(dict(enumerate(ranks)), world_size or len(ranks))
 
 
-def test_ranks_that_wait_for_one_that_does_nothing_stand_still():
-    assert still(waits(0), works(1), waits(2)) == 30.0
+RESTS = dict(idle=True, has_model=True)
+OTHER = replace(waits(1, collective="broadcast"), stack=at(1, "train.py:7 main", "broadcast", issued=0))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seconds", "why"),
+    [
+        ([waits(0), works(1), waits(2)], 30.0, "they wait for one that does nothing"),
+        ([waits(0), Starting(35.0, idle=True)], 35.0, "for one that is not heard and does nothing"),
+        ([waits(0), Starting(0.0, gone=True)], 40.0, "for one that left"),
+        ([waits(0), OTHER, waits(2)], 40.0, "for one in another collective, however busily it waits"),
+        ([waits(0, **RESTS), waits(1, **RESTS)], 40.0, "nobody is missing, but models are there and all rest"),
+        ([works(0, has_model=True), works(1, has_model=True)], 30.0, "the same outside of a collective"),
+        ([works(0), works(1, 50.0)], SHARED_S, "all rest at one line, as at a lock file that a killed run has left"),
+    ],
+)
+def test_ranks_that_all_wait_or_rest_stand_still(ranks, seconds, why):
+    assert still(*ranks) == seconds, why
 
 
 @pytest.mark.parametrize(
@@ -51,18 +67,8 @@ def test_a_slow_start_is_no_standstill(ranks, why):
     assert still(*ranks) is None, why
 
 
-def test_a_rank_that_is_not_heard_and_does_nothing_holds_the_others_up():
-    assert still(waits(0), Starting(35.0, idle=True)) == 35.0
-
-
 def test_a_world_that_is_not_complete_is_waited_for():
     assert still(waits(0), works(1), world_size=3) is None
-
-
-def test_a_world_with_models_that_all_rests_stands_still_though_nobody_is_missing():
-    rests = dict(idle=True, has_model=True)
-    assert still(waits(0, **rests), waits(1, **rests)) == 40.0
-    assert still(works(0, has_model=True), works(1, has_model=True)) == 30.0
 
 
 def test_ranks_that_all_wait_to_make_a_process_group_stand_still():
@@ -71,11 +77,6 @@ def test_ranks_that_all_wait_to_make_a_process_group_stand_still():
     assert still(waits(0, **meets), waits(1, 50.0, **meets)) == 40.0
     assert still(waits(0, **meets), waits(1, **meets | {"idle": False})) is None
     assert still(waits(0, **meets), waits(1, **meets), world_size=3) is None
-
-
-def test_ranks_that_all_rest_at_one_line_stand_still_without_a_model():
-    """A lock file that a killed run has left, say."""
-    assert still(works(0), works(1, 50.0)) == SHARED_S
 
 
 def test_the_line_that_all_ranks_share_is_told_though_they_work():
@@ -95,15 +96,6 @@ def test_a_library_that_polls_in_the_shared_line_does_not_end_the_standstill():
     assert still(here, there) == SHARED_S
     assert shared_line({0: here, 1: there}, 2) == ("train.py:5 load", SHARED_S)
     assert shared_line({0: here, 1: here}, 2) == ("_acquire.py:177, called in train.py:5 load", SHARED_S)
-
-
-def test_ranks_that_wait_for_one_that_left_stand_still():
-    assert still(waits(0), Starting(0.0, gone=True)) == 40.0
-
-
-def test_a_rank_in_another_collective_holds_the_rest_up_however_busily_it_waits():
-    other = replace(waits(1, collective="broadcast"), stack=at(1, "train.py:7 main", "broadcast", issued=0))
-    assert still(waits(0), other, waits(2)) == 40.0
 
 
 def test_a_start_that_stands_still_is_a_stall_until_it_comes_on():

@@ -65,10 +65,6 @@ def test_from_half_of_the_timeout_it_is_told_and_from_nine_tenths_it_is_critical
     assert [finding.severity for finding in found] == ([severity] if severity else [])
 
 
-def test_where_no_timeout_is_known_nothing_is_said():
-    assert findings(None, Evidence(wait=None)) == []
-
-
 @pytest.mark.parametrize(
     ("timeout_s", "waited_s", "said"),
     [

@@ -136,6 +136,12 @@ class Terminal:
             pass
         return self.process.returncode
 
+    def leave(self, code: int = 0) -> None:
+        """Press q: the program ends with this exit code, and without a traceback."""
+        self.press(b"q")
+        assert self.wait_end() == code
+        assert b"Traceback" not in self.raw
+
     def settings(self) -> list:
         """The terminal's settings now."""
         return termios.tcgetattr(self.master)

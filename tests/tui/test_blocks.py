@@ -1,11 +1,12 @@
-"""How blocks share out a screen: nothing overlaps or sticks out, and the first block is whole."""
+"""How blocks share out a screen: nothing overlaps or sticks out, the first block is whole, and World is filled."""
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddpmon.tui.blocks import AIR, ALL, Block, Box, arrange
+from ddpmon.tui.blocks import AIR, ALL, LEAST_HEIGHT, LEAST_WIDTH, Block, Box, arrange
+from ddpmon.tui.screens.world import most_map_lines, plan
 
 sizes = st.integers(0, 260)
 view_requests = st.one_of(st.integers(1, 300), st.just(ALL))
@@ -61,3 +62,32 @@ def test_the_last_in_the_list_is_the_first_to_go():
     assert arrange([TABLE, DETAIL, DETAIL], 80, 23)[1:] == [Box(0, 6, 80, 9), Box(0, 15, 80, 8)]
     assert arrange([TABLE, DETAIL, DETAIL], 80, 21)[1:] == [Box(0, 6, 80, 15), None]
     assert arrange([TABLE, DETAIL, SIDE], 80, 18)[1:] == [Box(0, 6, 80, 8), Box(0, 14, 80, 4)]
+
+
+@given(
+    st.tuples(st.integers(1, 300), st.integers(1, 100)),
+    st.integers(1, 2000),
+    st.integers(1, 8),
+    st.booleans(),
+    st.integers(0, 80),
+)
+@example((160, 50), 4, 1, False, 5)
+def test_a_screen_is_filled_and_no_more(size, ranks, map_lines, arriving, findings):
+    width, height = size
+    shared = plan(width, height, ranks, min(map_lines, most_map_lines(height)), arriving=arriving, findings=findings)
+    parts = shared.head, shared.upper, shared.world, shared.table, shared.findings, shared.phases, shared.keys
+    assert min(parts) >= 0
+    assert sum(parts) == height
+    if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
+        assert shared.table >= min(ranks + 2, 3)
+
+
+def test_charts_are_no_higher_than_they_tell_something_and_findings_get_the_rest():
+    calm = plan(240, 70, 4, 1)
+    assert (calm.upper, calm.findings, calm.phases) == (24, 0, 34)
+    shared = plan(160, 50, 4, 1, findings=7)
+    assert (shared.upper, shared.table, shared.findings, shared.phases) == (20, 6, 7, 11)
+    assert plan(160, 50, 4, 1, findings=40).upper == 18
+    assert [plan(240, 70, ranks, 1, findings=4).detail for ranks in (16, 17)] == [True, False]
+    assert plan(80, 24, 4, 1, findings=9).findings == 0
+    assert plan(160, 50, 64, 1, findings=9).findings == 0

@@ -104,8 +104,9 @@ def test_a_click_puts_the_cursor_there(source):
         await pilot.click(app.views["chart"].pane, offset=(LABEL + 36, 5))
 
     app, text = drive(source, "z", click)
-    series = app.frame.series
-    assert app.views["chart"].pane._at_s == pytest.approx((series.first_s + series.last_s) / 2, rel=0.02)
+    series, chart = app.frame.series, app.views["chart"].pane
+    assert chart._at_s == pytest.approx((series.first_s + series.last_s) / 2, rel=0.02)
+    assert chart._span_s is None, "a click is no drag"
     assert int(under_cursor(text)["step"].replace(",", "")) == pytest.approx(1290, abs=30)
 
 

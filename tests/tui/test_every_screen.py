@@ -81,9 +81,7 @@ def test_a_recording_answers_on_every_screen(home):
         terminal.wait_until(lambda shown: 0 < step_of(shown) < late, "the step before")
         terminal.press(b"........")
         terminal.wait_until(lambda shown: step_of(shown) > late, "the step after")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        assert b"Traceback" not in terminal.raw
+        terminal.leave()
     assert runs.all_runs() == [], "the demo leaves no run"
 
 
@@ -120,9 +118,7 @@ def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
         terminal.wait_for("stopped on request after")
         visited = terminal.wait_for("q quit")
         assert "x stop" not in visited
-        terminal.press(b"q")
-        assert terminal.wait_end() == 130
-        assert b"Traceback" not in terminal.raw
+        terminal.leave(130)
     assert runs.find(None).state() == "stopped"
 
 
@@ -150,8 +146,7 @@ def test_data_that_pours_in_never_clears_the_screen_and_each_frame_is_shown_at_o
         outside = re.sub(rb"\x1b\[\?2026h.*?\x1b\[\?2026l", b"", whole, flags=re.DOTALL)
         assert not any(ch > 0x7E for ch in outside), "rows are painted outside of a frame"
         assert b"H" not in outside
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
 
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")

@@ -113,21 +113,14 @@ def view(cells, *, first=0, metric="own", low=-0.25, high=1.0, beyond_chance=Fal
     return HeatView(metric, 1, first, len(cells), last, low, high, [row], bytes(cells), beyond_chance)
 
 
-@pytest.mark.parametrize(("metric", "cell", "words"), [
+@pytest.mark.parametrize(("shows", "cell", "words"), [
     ("own", 0, "nothing recorded"), ("own", 255, "not finite"), ("own", 254, "+100.0% against the median"),
     ("own", 1, "-25.0% against the median"), ("wait", 254, "100% of the step"), ("gpu", 254, "GPU utilization 0%"),
-    ("loss", 254, "loss 1.000"),
+    ("loss", 254, "loss 1.000"), ("noise", 1, "within the noise"), ("noise", 2, "late, by less than 5%"),
+    ("noise", 3, "late, by 5% or more"), ("noise", 9, "late, by 15% or more"),
 ])  # fmt: skip
-def test_a_mark_in_words(metric, cell, words):
-    shown = view([cell], first=7, metric=metric)
-    assert cell_in_words(shown, shown.rows[0], 0, cell) == f"step 7, rank 0: {words}"
-
-
-@pytest.mark.parametrize(("cell", "words"), [
-    (1, "within the noise"), (2, "late, by less than 5%"), (3, "late, by 5% or more"), (9, "late, by 15% or more"),
-])  # fmt: skip
-def test_a_mark_beyond_noise_in_words(cell, words):
-    shown = view([cell], beyond_chance=True, first=7)
+def test_a_mark_in_words(shows, cell, words):
+    shown = view([cell], first=7, metric="own" if shows == "noise" else shows, beyond_chance=shows == "noise")
     assert cell_in_words(shown, shown.rows[0], 0, cell) == f"step 7, rank 0: {words}"
 
 

@@ -3,6 +3,7 @@
 from textual import events
 
 from ddpmon.messages import Course, SeriesRequest
+from ddpmon.tui.widgets.inspection import inspection
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.phasehistory import strip
 from tests.tui import golden, inspected, snapshots
@@ -181,6 +182,17 @@ def test_a_column_is_marked_where_the_rank_takes_longer_and_nowhere_else():
     assert not strip(row, None, 8)[2]
     assert strip(row, 5.0, 2)[1] == [("▁ ", "muted")]
     assert [level_glyph(value) for value in (1, 32, 33, 254)] == ["▁", "▁", "▂", "█"]
+
+
+def test_what_the_script_named_stands_under_the_phases_and_an_excess_is_marked():
+    shot = snapshots.slow()
+    ranks = [snapshots.replace(rank, named_ms={"augment": 41.9 if rank.rank == 13 else 0.5}) for rank in shot.ranks]
+    for rank, words in ((13, "in augment 41.9 0.5 0.5–0.5 ▲ +41.4"), (5, "in augment 0.5 0.5 0.5–41.9")):
+        lines = [
+            "".join(text for text, _ in line)
+            for line in inspection(snapshots.replace(shot, ranks=ranks), ranks[rank], 80)
+        ]
+        assert [" ".join(line.split()) for line in lines if line.startswith(" in augment ")] == [words]
 
 
 def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):

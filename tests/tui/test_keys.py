@@ -18,19 +18,12 @@ def ranks_shown(text: str) -> list[int]:
     return [int(row[2:].split()[0]) for row in rows if row[2:].split()]
 
 
-def test_q_leaves_the_run_running():
+@pytest.mark.parametrize(("key", "owns_run"), [("q", True), ("ctrl+c", False)])
+def test_q_leaves_the_run_running_and_so_does_ctrl_c_in_a_mere_viewer(key, owns_run):
     source = FakeSource(snapshots.slow())
-    app, _ = drive(source, "q", owns_run=True)
-    assert app.watched.outcome is Outcome.DETACHED
-    assert source.stops == []
-
-
-def test_stop_asks_and_cancel_is_focused():
-    source = FakeSource(snapshots.slow())
-    app, text = drive(source, "x", "enter")
-    assert source.stops == []
-    assert "slowest first" in text
-    assert app.watched.outcome is Outcome.DETACHED
+    app, _ = drive(source, key, owns_run=owns_run)
+    assert not app.is_running
+    assert (app.watched.outcome, source.stops) == (Outcome.DETACHED, [])
 
 
 @pytest.mark.parametrize("answer", [("s",), ("y",), ("down", "enter"), ("tab", "space"), ("up", "enter")])
@@ -65,10 +58,10 @@ def test_a_stop_that_cannot_be_asked_for_says_why():
 
 
 @pytest.mark.parametrize("away", ["escape", "c", "n", "enter"])
-def test_a_dialog_can_be_left_without_an_answer(away):
+def test_a_dialog_can_be_left_without_an_answer_and_cancel_is_focused(away):
     source = FakeSource(snapshots.slow())
-    _, text = drive(source, "x", away)
-    assert source.stops == []
+    app, text = drive(source, "x", away)
+    assert (app.watched.outcome, source.stops) == (Outcome.DETACHED, [])
     assert "Stop the run?" not in text
 
 
@@ -80,13 +73,6 @@ def test_ctrl_c_asks_which():
     assert source.stops == []
     assert drive(source, "ctrl+c", "s", owns_run=True)[0].watched.outcome is Outcome.STOPPING
     assert source.stops == [False]
-
-
-def test_ctrl_c_in_a_mere_viewer_leaves():
-    source = FakeSource(snapshots.slow())
-    app, _ = drive(source, "ctrl+c")
-    assert not app.is_running
-    assert source.stops == []
 
 
 @pytest.mark.parametrize(("source", "options"), [

@@ -1,7 +1,9 @@
 """Any field of a snapshot may be missing, none, huge or hostile: every pane of every screen draws what is left."""
 
+import asyncio
 from functools import cache
 
+import pytest
 from rich.cells import cell_len
 
 from ddpmon.messages import (
@@ -21,8 +23,9 @@ from ddpmon.store.parts import with_parts
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit
 from tests.findings import finding
-from tests.tui import measured, snapshots, through_time
+from tests.tui import hostile, measured, snapshots, through_time
 from tests.tui.driving import drive
+from tests.tui.hostile_views import assert_plain, dashboard, texts
 from tests.tui.snapshots import replace
 
 SIZES = ((78, 18), (150, 44), (8, 3), (1, 1))
@@ -122,3 +125,17 @@ def test_wide_names_leave_the_columns_where_they_are():
         assert len(set(rows)) == len(ranks)
         ends = {cell_len(row.partition(f" {own} ")[0]) for row, own in zip(rows, own_times, strict=True)}
         assert len(ends) == 1, rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mutated_snapshot_ends_no_screen_and_no_command(seed):
+    """Of what is decoded; `benchmarks/hostile.py snapshots` shows as many on all screens as are wanted."""
+    shot, dice, _ = hostile.taken(hostile.true_snapshots(), seed)
+
+    async def show():
+        async with dashboard(shot) as shown:
+            await shown.show(shot, dice)
+
+    for text in texts(shot):
+        assert_plain(text)
+    asyncio.run(show())

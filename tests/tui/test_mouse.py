@@ -97,15 +97,6 @@ def test_a_drag_zooms_and_the_click_that_ends_it_moves_no_cursor():
     assert " of 15 min" in text
 
 
-def test_a_click_is_no_drag():
-    async def click(app, pilot):
-        await pilot.click(big_chart(app), offset=(30, 5))
-
-    app, _ = drive(FakeSource(snapshots.slow()), "z", click)
-    assert big_chart(app)._span_s is None
-    assert big_chart(app)._at_s is not None
-
-
 def test_the_values_under_the_mouse_are_shown_until_it_leaves():
     shown = []
 
@@ -177,6 +168,4 @@ def test_the_mouse_in_a_terminal():
         terminal.wait_for("loss, all 15 min")
         terminal.press(wheel(0, 20, 10) + wheel(32, 30, 10) + wheel(32, 50, 10) + b"\x1b[<0;50;10m")
         terminal.wait_for("of 15 min")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        assert b"Traceback" not in terminal.raw
+        terminal.leave()

@@ -48,8 +48,7 @@ def test_colours_come_down_to_what_the_terminal_has(name):
         assert "rank 13 (node01 gpu5) is slow" in shown
         terminal.press(b"2")
         terminal.wait_for("problems first, then own time")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
         assert TRUE_COLOUR not in terminal.raw
         assert PALETTE not in terminal.raw or "256color" in name
         assert LEAVES in terminal.raw
@@ -69,8 +68,7 @@ def test_where_there_is_no_utf8_everything_is_drawn_in_ascii(given):
         terminal.wait_for("-keys")
         terminal.press(b"q")
         terminal.wait_for("space freeze")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
         assert terminal.raw.isascii()
 
 
@@ -100,9 +98,7 @@ def test_any_size_that_a_terminal_takes_meanwhile():
         resize(terminal, 100, 30)
         terminal.wait_for("node01")
         terminal.wait_for("q detach")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        assert b"Traceback" not in terminal.raw
+        terminal.leave()
 
 
 def test_ctrl_l_draws_over_what_something_else_wrote():
@@ -112,8 +108,7 @@ def test_ctrl_l_draws_over_what_something_else_wrote():
         terminal.press(b"\x0c")
         terminal.wait_for("node01")
         terminal.wait_for("q detach")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
 
 
 def test_ctrl_z_goes_back_to_the_shell_and_fg_shows_it_again():
@@ -149,8 +144,7 @@ def test_stopped_and_continued_it_draws_anew_takes_any_byte_and_gives_the_termin
         os.kill(terminal.process.pid, signal.SIGCONT)
         terminal.wait_until(lambda shown: "SLOW" in shown and "q detach" in shown, "the whole screen")
         terminal.wait_until(lambda shown: ranks_after_odd_byte(terminal, shown), "the Ranks screen")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
         assert terminal.settings() == terminal.before
 
 
@@ -163,8 +157,7 @@ def test_a_signal_that_comes_while_something_is_written_hangs_nothing(name):
             os.kill(terminal.process.pid, signal.SIGCONT)
         terminal.wait_for("q detach")
         terminal.wait_until(lambda shown: ranks_after_odd_byte(terminal, shown), "the Ranks screen")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
         assert terminal.settings() == terminal.before
 
 
@@ -196,8 +189,7 @@ def test_ctrl_z_where_no_shell_is_changes_nothing():
         terminal.wait_for("q detach")
         terminal.press(b"\x1a")
         terminal.wait_for("cannot suspend: this terminal has no job control")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        terminal.leave()
 
 
 def fill(terminal: Terminal) -> None:

@@ -92,7 +92,18 @@ def test_a_run_can_be_watched_and_left_for_the_first_one_again(several, monkeypa
     app, text = drive(first, "8", "G", "enter", settle, "8", "g", "enter", settle)
     assert "gpt2-124m" in text.splitlines()[0]
     assert app.playback.source is first
+    assert opened[-1].closed
     assert not first.closed
+
+
+def test_runs_of_another_machine_are_changed_there(several):
+    elsewhere, texts = place.Here(), []
+    elsewhere.name = "gpubox"
+    steps = [step for key in "neDRc" for step in (key, seen(texts))]
+    drive(snapshots.slow(), "8", *steps, place=elsewhere, size=(160, 24))
+    said = {text.splitlines()[-1].strip() for text in texts}
+    assert len(said) == 5
+    assert all(line.endswith("ssh -t gpubox ddpmon attach") for line in said)
 
 
 def test_a_run_whose_recording_cannot_be_read_is_one_line(several):

@@ -10,7 +10,6 @@ from ddpmon.tui.widgets.loglist import FOUND, EntryStyle, entry_lines
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen
-from tests.tui.terminal import Terminal
 
 TRACE = ["Traceback (most recent call last):", '  File "train.py", line 7', "ValueError: the value is nan"]
 
@@ -80,6 +79,13 @@ def test_what_is_no_regular_expression_is_said_in_one_line(text):
     with pytest.raises(SearchError, match="invalid regular expression") as raised:
         parse(text)
     assert "\n" not in str(raised.value)
+
+
+def test_while_an_expression_is_typed_the_line_says_what_it_does_or_what_is_wrong_with_it():
+    texts = []
+    drive(printing(), "7", "slash", seen(texts), *typed("rank \\d+ (has"), seen(texts), size=(120, 24))
+    assert "enter searches upwards" in texts[0]
+    assert "invalid regular expression at character 10: missing )" in texts[1]
 
 
 def test_a_search_that_would_never_end_is_given_up():
@@ -154,27 +160,3 @@ def test_the_output_is_held_and_followed():
     assert "output of all ranks, held  " in texts[0]
     assert "held, 1 more below" in texts[1]
     assert "following" in texts[2]
-
-
-@pytest.mark.terminal
-def test_searching_in_a_terminal():
-    with Terminal("tests.tui.show", "slow") as terminal:
-        terminal.wait_for("q detach")
-        terminal.press(b"7/")
-        terminal.wait_for("enter searches upwards")
-        terminal.press(b"rank \\d+ (has")
-        terminal.wait_for("invalid regular expression at character 10: missing )")
-        terminal.press(b"\x15781\r")
-        terminal.wait_for("/ 781: 64 of 64")
-        shown = terminal.wait_until(lambda shown: "›" in shown, "the line that it went to")
-        assert "rank 63 has 781 batches" in next(row for row in shown.splitlines() if row.startswith("›"))
-        terminal.press(b"N")
-        terminal.wait_for("/ 781: 63 of 64")
-        terminal.press(b"w")
-        terminal.press(b"\x1b")
-        terminal.wait_until(lambda shown: "/ 781" not in shown, "the search's end")
-        terminal.press(b"F13\r")
-        terminal.wait_for("/ 1 of 64 ranks: 13")
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0
-        assert b"Traceback" not in terminal.raw

@@ -4,6 +4,7 @@ import pytest
 
 from ddpmon.messages import STATES, HeatView, RankView, RunView, Series
 from ddpmon.tui.frame import BADGES
+from ddpmon.tui.widgets.failure import trouble
 from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, snapshots
@@ -202,6 +203,19 @@ def test_a_standstill_of_which_nothing_is_known_keeps_the_charts():
     _, text = drive(replace(stalled, ranks=ranks))
     assert "where every rank is" not in text
     assert "─loss," in text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "head"),
+    [
+        ([3, 5, 6], "ranks 3, 5-6 failed in the same way; rank 3 on node00:"),
+        (list(range(8)), "all 8 ranks failed in the same way; rank 0 on node00:"),
+    ],
+)
+def test_ranks_that_failed_alike_are_told_beside_the_one_that_is_shown(ranks, head):
+    shot = replace(snapshots.failed(), findings=[finding("rank_failed", "critical", "it failed", ranks)])
+    (first, *_) = trouble(shot, 80, 20)
+    assert "".join(text for text, _ in first).strip("─ ").startswith(head)
 
 
 @pytest.mark.parametrize("state", ["slow", "waiting", "failed", "stalled"])

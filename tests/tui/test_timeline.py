@@ -34,12 +34,9 @@ def test_many():
     assert text.splitlines()[5].startswith("▲node101")
 
 
-def test_every_phase_has_its_glyph():
+def test_a_bar_tells_the_phases_in_their_order_and_to_scale_each_by_a_glyph():
     assert {name for name, _, _ in IN_TIME} == set(PHASES)
     assert len({glyph for _, glyph, _ in IN_TIME}) == len(PHASES)
-
-
-def test_a_bar_tells_the_phases_in_their_order_and_to_scale():
     phases = dict(data=2, forward=3, backward=4, optimizer=1, other=1, wait=5, transfer=2)
     drawn = "".join(text for text, _ in bar(tuple(phases[name] for name in PHASES), 2.0, 40, last=False))
     assert drawn == "▒▒··░░░░──────━━━━━━━━╌╌╌╌╌╌╌╌╌╌════"
@@ -52,6 +49,8 @@ def test_what_mending_gains_in_words():
     assert what_if(TimelineView(steps, [], 4, 2)) == (
         "with rank 2 fixed, these steps would take 66.0 ms instead of 90.0"
     )
+    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 fixed, these steps")
+    assert what_if(TimelineView(steps, [], 4, 1, [1, 3])).startswith("with ranks 1, 3 fixed, these steps would take")
     assert "fixing one gains nothing" in what_if(TimelineView(steps, [], 4, None))
 
 
@@ -131,18 +130,22 @@ def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, 
     assert steps_shown(asked) != steps_shown(before)
 
 
-def few(size, *steps, long=(40, 90)):
+def few(size, *steps):
     """Four ranks, of whose steps two take much longer, because of rank 1's data and rank 3's backward."""
     own = own_times(120, 4)
-    own[long[0], 1, 0] += 50.0
-    own[long[1], 3, 2] += 80.0
+    own[40, 1, 0] += 50.0
+    own[90, 3, 2] += 80.0
     source = through_time.GrantingSource(snapshots.four_on_cpu(), through_time.store_of(own))
     return source, drive(source, "5", tick, *steps, tick, tick, size=size)[1]
 
 
-@golden.at(golden.WIDE)
-def test_steps_of_few_ranks_stand_below_one_another(size):
-    golden.check("timeline-few", few(size)[1], size)
+def test_steps_of_few_ranks_stand_below_one_another_and_what_was_long_in_them_is_told():
+    _, text = few(golden.WIDE)
+    golden.check("timeline-few", text, golden.WIDE)
+    long = [row[119:].split() for row in text.splitlines() if " ms  rank " in row][:2]
+    named = [[row[0], *row[3:5], row[6]] for row in long]
+    assert named == [["91", "rank", "3", "backward"], ["41", "rank", "1", "data"]]
+    assert [float(row[5]) for row in long] == [pytest.approx(80.0, abs=1.0), pytest.approx(50.0, abs=1.0)]
 
 
 def test_v_goes_through_the_longest_steps_of_the_run_and_back_to_the_last():
@@ -152,14 +155,6 @@ def test_v_goes_through_the_longest_steps_of_the_run_and_back_to_the_last():
     assert source.current.timeline.mended == 3
     assert "step 41, one of the longest" in few((160, 50), "v", tick, "v")[1]
     assert "the last 21 steps" in few((160, 50), "v", tick, "V")[1]
-
-
-def test_what_was_long_in_them_is_told():
-    _, text = few((160, 50))
-    long = [row[119:].split() for row in text.splitlines() if " ms  rank " in row][:2]
-    named = [[row[0], *row[3:5], row[6]] for row in long]
-    assert named == [["91", "rank", "3", "backward"], ["41", "rank", "1", "data"]]
-    assert [float(row[5]) for row in long] == [pytest.approx(80.0, abs=1.0), pytest.approx(50.0, abs=1.0)]
 
 
 def test_the_mean_step_stands_beside_the_rank_under_the_cursor():
@@ -185,14 +180,3 @@ def test_how_well_the_clocks_of_hosts_agree_stands_under_their_bars():
     source.plain = snapshots.replace(source.plain, clocks=[one])
     assert f"{text}, surely within ±6.20" in drive(source, "5", size=golden.SIZES[0])[1]
     assert text in drive(source, "5", size=golden.SIZES[1])[1]  # in one line with what mending gains
-
-
-def test_a_host_that_is_late_is_mended_by_its_name():
-    steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
-    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 fixed, these steps")
-
-
-def test_ranks_that_are_late_together_are_mended_together():
-    steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
-    said = what_if(TimelineView(steps, [], 4, 1, [1, 3]))
-    assert said.startswith("with ranks 1, 3 fixed, these steps would take")

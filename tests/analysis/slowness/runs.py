@@ -4,6 +4,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.describe import describe
 from ddpmon.analysis.slowness.detector import Signal
+from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.past import Past
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES
@@ -51,6 +52,23 @@ def play(own, moments, signals, *, transfer=TRANSFER_MS, hosts=None):
             results.append(described)
     assert len(results) == len(moments)
     return results
+
+
+def judgements(world, *, every=20, host_ranks=None):
+    """Return what the engine says of a run after so many steps, as it goes on. host_ranks: all are on one host if not.
+
+    Returns:
+        [(steps so far, slowdowns)]
+
+    """
+    window, engine, told = Window(WINDOW_STEPS), Engine(), []
+    hosts = {rank: f"host{rank // (host_ranks or len(world.ranks))}" for rank in world.ranks}
+    for begin in range(0, len(world), every):
+        part = world.between(begin, begin + every)
+        window.append(part)
+        engine.append(part)
+        told.append((begin + len(part), list(engine.judge(window.world(), hosts))))
+    return told
 
 
 def length_ms(own, transfer=TRANSFER_MS):

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.slowdown import Slowdown
-from ddpmon.analysis.steps.window import Window
 from tests.analysis.noise import bursts, crowded, heavy_tails, spikes, wandering
+from tests.analysis.slowness import runs
 from tests.analysis.slowness.runs import (
     BACKWARD,
     DATA,
@@ -31,14 +30,7 @@ EVERY = 20
 
 def judgements(own, *, transfer=TRANSFER_MS, host_ranks=None, every=EVERY) -> list[tuple[int, list[Slowdown]]]:
     """Return what the engine says of a run after so many steps, as it goes on."""
-    world, window, engine, told = world_with(own, transfer=transfer), Window(600), Engine(), []
-    hosts = {rank: f"host{rank // (host_ranks or len(world.ranks))}" for rank in world.ranks}
-    for begin in range(0, len(world), every):
-        part = world.between(begin, begin + every)
-        window.append(part)
-        engine.append(part)
-        told.append((begin + len(part), list(engine.judge(window.world(), hosts))))
-    return told
+    return runs.judgements(world_with(own, transfer=transfer), every=every, host_ranks=host_ranks)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddpmon.analysis.slowness.engine import Engine
-from ddpmon.analysis.steps.window import Window
+from tests.analysis.slowness.runs import judgements
 from tests.worlds import world_with
 
 FILE = Path(__file__).parent / "real_runs.npz"
@@ -21,14 +20,8 @@ def unfolds(name, steps):
     """Judge a recording every 10 steps: [(ranks, phase, pattern)] of each judgement."""
     with np.load(FILE) as file:
         world = world_with(file[name] / 100)
-    engine, window, found = Engine(), Window(600), []
-    for begin in range(0, steps, 10):
-        part = world.between(begin, begin + 10)
-        window.append(part)
-        engine.append(part)
-        slowdowns = engine.judge(window.world(), dict.fromkeys(world.ranks, "here"))
-        found.append([(each.ranks, each.phase, each.pattern) for each in slowdowns])
-    return found
+    told = judgements(world.between(0, steps), every=10)
+    return [[(each.ranks, each.phase, each.pattern) for each in slowdowns] for _, slowdowns in told]
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,18 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.rotation_test import TurnDetector
-from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
+from tests.analysis.slowness.runs import FIRST, judgements
 from tests.worlds import OWN, own_times, world_with
 
 STEP_MS = sum(OWN) + 6
-FIRST = 2
-"""Number of the first step."""
 
 
-def unfolds(world: World, every: int = 20):
+def unfolds(world: World):
     """Yield the last step and the slowdowns that move, at each judgement."""
-    engine, window = Engine(), Window(600)
-    for begin in range(0, len(world), every):
-        part = world.between(begin, begin + every)
-        window.append(part)
-        engine.append(part)
-        told = engine.judge(window.world(), dict.fromkeys(world.ranks, "here"))
-        yield int(part.step[-1]), [one for one in told if one.scope == "rotating"]
+    for steps, told in judgements(world):
+        yield FIRST + steps - 1, [one for one in told if one.scope == "rotating"]
 
 
 def found_in(own, block=10):

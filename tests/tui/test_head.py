@@ -1,8 +1,11 @@
-"""How far the run is, in the head: what goes first where it gets narrow."""
+"""The head: how far the run is, what goes first where it gets narrow, and what stands out of the verdict."""
 
 import pytest
 
+from ddpmon.messages import VerdictFacts
+from ddpmon.tui.frame import Frame
 from ddpmon.tui.text import head_text
+from ddpmon.tui.widgets import head
 from tests.tui import snapshots
 from tests.tui.snapshots import replace
 
@@ -30,3 +33,9 @@ def test_a_narrow_one_leaves_out_the_least_important(width, gone):
 def test_without_a_total_the_epoch_is_told_all_the_same():
     line = first_line(80, total_steps=None, eta_s=None)
     assert "step 12,486  epoch 2/3" in line
+
+
+def test_who_it_is_stands_out_of_the_verdict_and_of_an_older_hubs_all_of_it():
+    shot = replace(snapshots.slow(), verdict="rank 3 is slow: at a:b", verdict_facts=VerdictFacts(["x"], 15))
+    assert head.verdict_line(Frame(shot), 80)[:2] == [("rank 3 is slow:", "warn"), (" at a:b", "text")]
+    assert head.verdict_line(Frame(replace(shot, verdict_facts=None)), 80)[0] == ("rank 3 is slow: at a:b", "warn")
