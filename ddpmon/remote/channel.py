@@ -16,13 +16,13 @@ from typing import TypeAlias
 import msgspec
 
 import ddpmon
-from ddpmon.messages import MAX_WORLD, ViewRequest, WireError
+from ddpmon.messages import MAX_WORLD, Ask, ViewRequest, WireError
 from ddpmon.messages.wire import check_view_request, decode, require
 from ddpmon.runs import Run
-from ddpmon.runs.logs import LAUNCHER, STREAMS
+from ddpmon.runs.logs import LAUNCHER, STREAMS, Said
 from ddpmon.runs.run import check_values
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the protocol. Two sides with different versions cannot communicate. Added messages and fields do not
 change it."""
 GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
@@ -68,18 +68,10 @@ class Beat(msgspec.Struct, array_like=True, tag="beat"):
     askable: bool
 
 
-class SaidThere(msgspec.Struct, array_like=True, frozen=True):
-    """New lines of a rank, like `logs.Said`."""
-
-    rank: int
-    stream: str
-    lines: list[str]
-
-
 class Printed(msgspec.Struct, array_like=True, tag="printed"):
     """New output of ranks."""
 
-    said: list[SaidThere]
+    said: list[Said]
 
 
 class RunThere(msgspec.Struct, array_like=True):
@@ -88,7 +80,7 @@ class RunThere(msgspec.Struct, array_like=True):
     run: Run
     state: str
     verdict: str
-    verdict_brief: str = ""
+    verdict_brief: str
 
 
 class RunsThere(msgspec.Struct, array_like=True, tag="runs"):
@@ -109,14 +101,6 @@ class Want(msgspec.Struct, array_like=True, tag="want"):
     runs: bool = False
 
 
-class AskThere(msgspec.Struct, array_like=True, tag="ask"):
-    """Asks ranks for their stacks, or for a profile, as `messages.Ask` does."""
-
-    ranks: list[int] = msgspec.field(default_factory=list)
-    profile_steps: int = 0
-    peak_flops: float = 0.0
-
-
 class StopThere(msgspec.Struct, array_like=True, tag="stop"):
     """Requests the end of a run of the other machine."""
 
@@ -125,7 +109,7 @@ class StopThere(msgspec.Struct, array_like=True, tag="stop"):
 
 
 FromThere: TypeAlias = About | Remark | Shot | Beat | Printed | RunsThere
-FromHere: TypeAlias = Taken | Want | AskThere | StopThere
+FromHere: TypeAlias = Taken | Want | Ask | StopThere
 Message: TypeAlias = FromThere | FromHere
 
 

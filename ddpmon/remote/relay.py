@@ -14,13 +14,12 @@ import time
 import ddpmon
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.messages import Snapshot, WireError
+from ddpmon.messages import Ask, Snapshot, WireError
 from ddpmon.plain import utf8
 from ddpmon.remote.channel import (
     BEAT_S,
     CREDITS,
     About,
-    AskThere,
     Beat,
     Framer,
     FromHere,
@@ -29,7 +28,6 @@ from ddpmon.remote.channel import (
     Remark,
     RunsThere,
     RunThere,
-    SaidThere,
     Shot,
     StopThere,
     Taken,
@@ -115,7 +113,7 @@ class Relay:
         elif isinstance(message, Want):
             self._want = message
             self._source.request_view(message.view_request)
-        elif isinstance(message, AskThere):
+        elif isinstance(message, Ask):
             self._source.ask(message.ranks, message.profile_steps, message.peak_flops)
         else:
             self._stop(message)
@@ -183,7 +181,7 @@ class Relay:
         _write(self._outgoing, frame)
 
 
-def _newest(printed: list[Said]) -> list[SaidThere]:
+def _newest(printed: list[Said]) -> list[Said]:
     """Return the last lines of each rank, as many as a screen holds."""
     most, room = max(LEAST_LINES, KEPT // len(printed)), PRINTED_LETTERS // len(printed)
     newest = []
@@ -194,7 +192,7 @@ def _newest(printed: list[Said]) -> list[SaidThere]:
         lines = lines[len(lines) - fitting :]
         if left_out := len(each.lines) - fitting:
             lines = [f"… {left_out:,} earlier lines are missing", *lines]
-        newest.append(SaidThere(each.rank, each.stream, lines))
+        newest.append(Said(each.rank, each.stream, lines))
     return newest
 
 

@@ -18,13 +18,12 @@ import msgspec
 
 import ddpmon
 from ddpmon.errors import DdpmonError, UnreachableError
-from ddpmon.messages import END_STATES, Snapshot, ViewRequest
+from ddpmon.messages import END_STATES, Ask, Snapshot, ViewRequest
 from ddpmon.plain import plain
 from ddpmon.remote.address import Address
 from ddpmon.remote.channel import (
     BEAT_S,
     About,
-    AskThere,
     Beat,
     FromHere,
     FromThere,
@@ -158,7 +157,7 @@ class RemoteSource:
         return self._log
 
     def ask(self, ranks: Sequence[int] = (), profile_steps: int = 0, peak_flops: float = 0.0) -> None:
-        self._send(AskThere(list(ranks), profile_steps, peak_flops))
+        self._send(Ask(list(ranks), profile_steps, peak_flops))
 
     def stop(self, now: bool = False) -> None:
         self.stop_there(self.run_id, now)
@@ -305,8 +304,7 @@ class RemoteSource:
                 ]
         elif isinstance(message, RunsThere):
             self._listed = [
-                (Listed(each.run, each.state), ListedVerdict(each.verdict, each.verdict_brief or each.verdict))
-                for each in message.runs
+                (Listed(each.run, each.state), ListedVerdict(each.verdict, each.verdict_brief)) for each in message.runs
             ]
         elif isinstance(message, Remark):
             self._news.append(f"{self.address.where}: {plain(message.text)}")

@@ -20,7 +20,6 @@ from ddpmon.remote.channel import (
     Remark,
     RunsThere,
     RunThere,
-    SaidThere,
     Shot,
     Unframer,
     Want,
@@ -96,11 +95,11 @@ RUN = Run("20260101-000000-aaaa", "mnist", [], "train.py", [], "/", "gpu07", "",
         Beat(math.inf, True, True),
         Beat(math.nan, True, True),
         Beat(-1.0, True, True),
-        Printed([SaidThere(0, "out", ["x"]), SaidThere(0, "stdout", ["x"])]),
-        Printed([SaidThere(-2, "out", ["x"])]),
-        Printed([SaidThere(1 << 40, "err", ["x"])]),
-        RunsThere([RunThere(dataclasses.replace(RUN, created_at=1e300), "done", "")]),
-        RunsThere([RunThere(dataclasses.replace(RUN, nnodes=0), "done", "")]),
+        Printed([Said(0, "out", ["x"]), Said(0, "stdout", ["x"])]),
+        Printed([Said(-2, "out", ["x"])]),
+        Printed([Said(1 << 40, "err", ["x"])]),
+        RunsThere([RunThere(dataclasses.replace(RUN, created_at=1e300), "done", "", "")]),
+        RunsThere([RunThere(dataclasses.replace(RUN, nnodes=0), "done", "", "")]),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_a_screen_meets_it(message):
@@ -108,8 +107,8 @@ def test_a_value_that_cannot_be_is_refused_before_a_screen_meets_it(message):
         from_there(msgspec.msgpack.encode(message))
     for sound in (
         Beat(3.0, True, True),
-        Printed([SaidThere(LAUNCHER, "launcher", ["x"])]),
-        RunsThere([RunThere(RUN, "done", "")]),
+        Printed([Said(LAUNCHER, "launcher", ["x"])]),
+        RunsThere([RunThere(RUN, "done", "", "")]),
     ):
         assert from_there(msgspec.msgpack.encode(sound)) == sound
 
