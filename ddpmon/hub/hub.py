@@ -97,7 +97,8 @@ class Hub:
         self._books = Bookkeeping(self._store, self._recorder, self._collector)
         self._usual_speed = UsualSpeed(self._store)
         told = self._store, self._store.add_event
-        self._alerts = Alerts(runs.alert_command(run), *told), Alerts((), *told, urls=runs.notify_urls(run))
+        command, urls = runs.alerts(run)
+        self._alerts = Alerts(command, *told), Alerts((), *told, urls=urls)
         now = time.monotonic()
         self._heard_at = now
         self._analysis, self._judging = CpuBudget(ANALYSIS_SHARE), CpuBudget(JUDGE_SHARE, JUDGE_S)

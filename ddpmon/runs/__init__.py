@@ -35,7 +35,7 @@ from ddpmon.runs.folders import (
     view_address,
 )
 from ddpmon.runs.here import Sight, here, is_local
-from ddpmon.runs.hidden import alert_command, notify_urls, with_secrets
+from ddpmon.runs.hidden import alerts, with_secrets
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
 from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find, none_yet

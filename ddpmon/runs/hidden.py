@@ -24,30 +24,18 @@ class _Secrets:
     notify: list[str] = field(default_factory=list)
 
 
-def alert_command(run: Run) -> list[str]:
-    """Return the program that is run when a run needs attention, with its secrets.
+def alerts(run: Run) -> tuple[list[str], list[str]]:
+    """Return the program that is run and the services that are notified when a run needs attention, with their secrets.
 
-    It is empty if there is none, or if its secrets are no longer stored.
+    Both are empty if there are none, or if their secrets are no longer stored.
     """
-    if not run.on_alert:
-        return []
+    if not (run.on_alert or run.notify):
+        return [], []
     try:
-        return with_secrets(run).on_alert
+        whole = with_secrets(run)
     except RunNotFoundError:
-        return []
-
-
-def notify_urls(run: Run) -> list[str]:
-    """Return the services that are notified when a run needs attention, with the secrets in their URLs.
-
-    The list is empty if there are none, or if their URLs are no longer stored.
-    """
-    if not run.notify:
-        return []
-    try:
-        return with_secrets(run).notify
-    except RunNotFoundError:
-        return []
+        return [], []
+    return whole.on_alert, whole.notify
 
 
 def with_secrets(run: Run) -> Run:

@@ -144,4 +144,4 @@ def test_the_programs_secrets_are_not_in_run_json(cli, tmp_path):
     assert cli("exec", "--headless", "--on-alert", words, "--", "true").returncode == 0
     run = runs.find(None)
     assert "hunter22" not in (runs.run_dir(run.id) / "run.json").read_text()
-    assert runs.alert_command(run)[-1] == "hunter22"
+    assert runs.alerts(run)[0][-1] == "hunter22"
