@@ -22,6 +22,9 @@ def request(run: runs.Run, now: bool = False) -> None:
         DdpmonError: The run's processes cannot be signalled from here.
 
     """
+    folder = runs.run_dir(run.id)
+    if not (folder / "run.json").exists():
+        raise DdpmonError(f"cannot stop {run.name}: its run.json is gone; if you moved its folder, move it to {folder}")
     run = runs.load(run.id)
     if run.ended:
         return

@@ -56,6 +56,8 @@ class Frame:
     behind_s: float | None = None
     """Seconds by which the newest snapshot is newer than this one; None if the screen is not frozen."""
     can_stop: bool = False
+    stopping: bool = False
+    """True if the run was asked to stop, from here or elsewhere."""
     readonly: bool = False
     """True if this viewer may not stop any run."""
     notice: str = ""

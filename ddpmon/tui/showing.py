@@ -47,7 +47,9 @@ POLLS = 50
 SWITCH_S = 0.01
 """Seconds for which Textual may hide a new screen's updates, since ours is drawn at once."""
 NOTICE_FRAMES = 6
-"""Number of frames for which a message stays in the key bar."""
+"""Number of frames for which a short message stays in the key bar."""
+CHARACTERS_PER_FRAME = 6
+"""Number of characters of a longer message for which it stays a frame: few enough to read at 2 frames a second."""
 
 
 class Notice:
@@ -59,7 +61,7 @@ class Notice:
 
     def say(self, text: str) -> None:
         """Show a message for a few frames; "" removes the last one."""
-        self._text, self._frames_left = text, NOTICE_FRAMES
+        self._text, self._frames_left = text, max(NOTICE_FRAMES, len(text) // CHARACTERS_PER_FRAME)
 
     def next_frame(self) -> None:
         """Count down the frames that are left for the message."""
@@ -237,6 +239,7 @@ class ShowingApp(App[None]):
             refused=source.refused,
             behind_s=playback.behind_s,
             can_stop=self.stopping.can_stop,
+            stopping=self.watched.stop_asked(),
             readonly=self.readonly,
             notice=self._notice.text or self.watched.notice,
             view=self.view_name,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
+from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop, supervisor
 from ddpmon.launch.run_file import RunFile
 from ddpmon.runs import proc
@@ -119,6 +120,20 @@ def test_stop_is_ctrl_c_for_a_script_without_a_handler(python, tmp_path):
     started.until_gone()
     assert (tmp_path / "finally-parent").exists()
     assert (tmp_path / "finally-child").exists()
+
+
+def test_a_run_whose_folder_was_moved_is_stopped_once_the_folder_is_back(python, tmp_path):
+    started = python(READY + "time.sleep(600)")
+    ready(tmp_path)
+    run, written = started.run, started.folder / "run.json"
+    moved = written.rename(tmp_path / "moved.json")
+    try:
+        with pytest.raises(DdpmonError, match=f"if you moved its folder, move it to {started.folder}"):
+            stop.request(run)
+    finally:
+        moved.rename(written)
+    stop.request(run)
+    assert started.until_gone().state() == "stopped"
 
 
 def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):

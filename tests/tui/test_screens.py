@@ -34,6 +34,12 @@ def test_small_terminals_show_the_head_at_least(size):
     assert ("─ranks" in text) == (size == (60, 12))
 
 
+@pytest.mark.parametrize(("key", "name"), [("1", "World"), ("4", "Comm"), ("7", "Logs"), ("8", "Runs")])
+def test_a_terminal_too_small_for_a_screen_shows_the_size_that_the_screen_needs(key, name):
+    _, text = drive(snapshots.slow(), key, size=(40, 12))
+    assert f"{name} needs a terminal of at least 60x12." in " ".join(text.split())
+
+
 def test_dialogs_and_help():
     golden.check("stop", drive(snapshots.slow(), "x")[1], golden.NARROW)
     golden.check("interrupt", drive(snapshots.slow(), "ctrl+c", size=(60, 12), owns_run=True)[1], (60, 12))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ddpmon.runs.logs import FoldedLine, Said
+from ddpmon.runs.logs import LAUNCHER, FoldedLine, Said
 from ddpmon.tui.search import ERRORS, Search, SearchError, parse
 from ddpmon.tui.widgets.loglist import FOUND, EntryStyle, entry_lines
 from tests.fake_source import FakeSource
@@ -146,6 +146,37 @@ def test_lines_that_are_not_wrapped_are_cut_and_scrolled_sideways():
     assert ["begin" in each[0] for each in rows] == [True, True, False, False, False]
     assert rows[1][0].endswith("…")
     assert rows[3][0].endswith("end")
+    assert ["lines cut" in text for text in texts] == [False, True, False, False, False]
+    assert "from column 21" in texts[2]
+
+
+def test_lines_that_are_cut_are_not_scrolled_beyond_their_end():
+    for line, end in [("word " * 20 + "end", "end"), ("short", "short")]:
+        source = printing()
+        source.said = [Said(0, "out", [line])]
+        _, text = drive(source, "7", "w", *["right"] * 8)
+        assert text.splitlines()[5].endswith(end)
+
+
+def test_the_output_opens_at_the_last_line_of_a_rank_and_the_launcher_is_below():
+    source, texts = printing(), []
+    source.said = [
+        Said(0, "out", ["line 0", "line 1"]),
+        Said(LAUNCHER, "launcher", [f"torchrun {n}" for n in range(60)]),
+    ]
+    look = seen(texts)
+    drive(source, "7", look, "j", look, "G", look, "k", look)
+    last = [[row for row in text.splitlines()[5:-1] if row][-1] for text in texts]
+    assert [row.split(maxsplit=1)[1] for row in last] == ["line 1", "torchrun 0", "torchrun 59", "torchrun 58"]
+    assert "following, 60 launcher lines below" in texts[0]
+    assert "held, 59 more below" in texts[1]
+    assert "following    ! stderr" in texts[2]
+
+
+def test_output_of_the_launcher_alone_is_shown():
+    source = printing()
+    source.said = [Said(LAUNCHER, "launcher", ["torchrun alone"])]
+    assert "torchrun alone" in drive(source, "7")[1]
 
 
 def test_the_output_is_held_and_followed():

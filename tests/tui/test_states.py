@@ -107,6 +107,13 @@ def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     assert head[1].strip() == "no answer from the hub since 01:28:40: all values are from then; training continues"
 
 
+def test_a_silent_hub_of_a_run_that_was_told_to_stop_is_not_said_to_train_on():
+    source = FakeSource(snapshots.slow(), silent=14.0)
+    _, text = drive(source, "x", "y", size=(120, 30))
+    assert source.stops == [False]
+    assert text.splitlines()[1].endswith("all values are from then; the run was told to stop")
+
+
 def test_a_run_that_is_done_shows_what_went_wrong_and_its_state_once():
     text = "rank 2 was slow from step 450 to 796: +30.1 ms data a step; it cost 10 s"
     slow = replace(finding("straggler", "warn", text, [2]), since_step=450, until_step=796, cost_s=10.3)

@@ -11,6 +11,7 @@ from ddpmon.analysis.processes.parallelism import short, with_ddp
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui import keys
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, Frame
 from ddpmon.tui.keymap import Key
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, plain, size, wrap
@@ -135,9 +136,10 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
         return "starting the hub…", "text"
     if frame.stale:
         last_heard = numbers.clock(snapshot.at)
+        goes_on = "the run was told to stop" if frame.stopping else "training continues"
         if frame.trouble:
-            return f"no connection since {last_heard}; the run continues; trying again: {plain(frame.trouble)}", "warn"
-        return f"no answer from the hub since {last_heard}: all values are from then; training continues", "warn"
+            return f"no connection since {last_heard}; {goes_on}; trying again: {plain(frame.trouble)}", "warn"
+        return f"no answer from the hub since {last_heard}: all values are from then; {goes_on}", "warn"
     return None
 
 
@@ -242,7 +244,10 @@ def head(frame: Frame, width: int, height: int) -> list[Line]:
             lines.append([*margin, *row])
             row = []
         row = [*row, *([("  ", "text")] if row else []), *item]
-    return [*lines, [*margin, *row]] if row else lines
+    lines += [[*margin, *row]] if row else []
+    small = f"{keys.title(frame.view)} needs a terminal of at least {LEAST_WIDTH}x{LEAST_HEIGHT}."
+    words = [[*margin, (row, "muted")] for row in wrap(small, room)]
+    return [*lines, [], *words] if len(lines) + 1 + len(words) <= height else lines
 
 
 def _third(frame: Frame, width: int) -> list[_Item]:

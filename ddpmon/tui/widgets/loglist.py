@@ -101,6 +101,8 @@ class LogList(ScrollingPane):
         """The filter to which `_end` refers."""
         self._end: int | None = None
         """Number of the entry below the screen, counted from the first ever printed; None follows the end."""
+        self._of_ranks = True
+        """True if following stops at the last line of a rank, above the launcher's lines that come after it."""
         self._first = 0
         """Number of the entry at the top of the screen, counted likewise."""
         self._room = 1
@@ -134,6 +136,14 @@ class LogList(ScrollingPane):
         fitting = [(entry, entry.ranks & filtered) for entry in self.printed.entries]
         return 0, [replace(entry, ranks=ranks) for entry, ranks in fitting if ranks]
 
+    def _shown_end(self, before: int, entries: list[FoldedLine]) -> int:
+        """Return the number of the entry below the screen, counted from the first ever printed."""
+        last = before + len(entries)
+        if self._end is not None:
+            return max(before, min(last, self._end))
+        own = (last - i for i, entry in enumerate(reversed(entries)) if entry.ranks != {LAUNCHER})
+        return next(own, last) if self._of_ranks else last
+
     def _filtered_ranks(self) -> set[int] | None:
         """Return the ranks that pass the filter; None without a filter."""
         if self.frame.filter is None or self.frame.snapshot is None:
@@ -146,7 +156,7 @@ class LogList(ScrollingPane):
         before, entries = self._entries()
         found = self._found(entries)
         self.found = [entries[place] for place in found]
-        end = len(entries) if self._end is None else max(0, min(len(entries), self._end - before))
+        end = self._shown_end(before, entries) - before
         above = [self._title(frame, width, len(entries) - end, [before + place for place in found])]
         if not entries and self.rank is None and self._filtered_ranks() == set():
             return [*above, NO_RANK]
@@ -174,6 +184,9 @@ class LogList(ScrollingPane):
             how = f"held, {below:,} more below" if below else "held"
         else:  # a log has no times, so a replay shows all of it
             how = "following" if frame.cursor is None else "of the whole run"
+            how += f", {below:,} launcher line{'s' * (below != 1)} below" if below else ""
+        if not self.wrapped:
+            how += f", from column {self._pan + 1}" if self._pan else ", lines cut"
         text = f"output of {output_of}, {how} "
         if not self.search.text and not self._trouble:
             whole = frame if self.rank is None else replace(frame, filter=None)
@@ -224,8 +237,7 @@ class LogList(ScrollingPane):
         if not found:
             self.redraw()
             return "no match in these lines"
-        last = before + len(entries)
-        end = last if self._end is None else self._end
+        last, end = before + len(entries), self._shown_end(before, entries)
         at = self._at if self._at is not None and self._first <= self._at < end else None
         if by > 0:
             ahead = [place for place in found if (place > at if at is not None else place >= self._first)]
@@ -285,8 +297,9 @@ class LogList(ScrollingPane):
         if to is not None:
             self._end = min(last, before + self._room) if to >= 0 else None
         else:
-            at = (last if self._end is None else self._end) + (by or 0)
+            at = self._shown_end(before, entries) + (by or 0)
             self._end = None if at >= last else max(at, before + 1)
+        self._of_ranks = self._of_ranks and self._end is not None
         self.redraw()
 
     def step(self, by: int) -> None:
@@ -307,7 +320,7 @@ class LogList(ScrollingPane):
     def follow(self) -> None:
         """Follow the newest output, or stop following it."""
         before, entries = self._entries()
-        self._end = before + len(entries) if self._end is None else None
+        self._end = self._shown_end(before, entries) if self._end is None else None
         self.redraw()
 
     def wrap(self) -> None:
@@ -316,10 +329,11 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def pan(self, by: int) -> None:
-        """Scroll sideways, if lines are cut."""
-        self._pan = 0 if self.wrapped else max(0, self._pan + by * max(8, self.size.width // 4))
+        """Scroll sideways as far as the longest visible line reaches, if lines are cut."""
+        farthest = max((len(entry.text) for entry in self.in_sight), default=0) - self.size.width // 2
+        self._pan = 0 if self.wrapped else max(0, min(farthest, self._pan + by * max(8, self.size.width // 4)))
         self.redraw()
 
     def of(self, rank: int | None) -> None:
         """Show the output of this rank, or of all ranks for None."""
-        self.rank, self._end, self._at = rank, None, None
+        self.rank, self._end, self._at, self._of_ranks = rank, None, None, True
