@@ -20,6 +20,8 @@ from ddpmon.tui.widgets.worldmap import short_host
 
 _MOST_ROWS = 6
 """Maximum number of rows of an entry, unless it is the current match."""
+_MOST_OF_LAUNCHER = 5
+"""Maximum number of the launcher's lines that are shown below the last line of a rank without scrolling."""
 FOUND = "strong+select"
 
 
@@ -102,7 +104,7 @@ class LogList(ScrollingPane):
         self._end: int | None = None
         """Number of the entry below the screen, counted from the first ever printed; None follows the end."""
         self._of_ranks = True
-        """True if following stops at the last line of a rank, above the launcher's lines that come after it."""
+        """True if following stops at the last line of a rank when many lines of the launcher come after it."""
         self._first = 0
         """Number of the entry at the top of the screen, counted likewise."""
         self._room = 1
@@ -141,8 +143,8 @@ class LogList(ScrollingPane):
         last = before + len(entries)
         if self._end is not None:
             return max(before, min(last, self._end))
-        own = (last - i for i, entry in enumerate(reversed(entries)) if entry.ranks != {LAUNCHER})
-        return next(own, last) if self._of_ranks else last
+        after = next((i for i, entry in enumerate(reversed(entries)) if entry.ranks != {LAUNCHER}), 0)
+        return last - after if self._of_ranks and after > _MOST_OF_LAUNCHER else last
 
     def _filtered_ranks(self) -> set[int] | None:
         """Return the ranks that pass the filter; None without a filter."""
