@@ -49,7 +49,7 @@ def test_the_comparison_tells_what_diff_tells(two):
 
 def test_the_first_of_the_two_is_marked_and_can_be_let_go(two):
     app, text = drive(snapshots.slow(), "8", "G", "c", "k")
-    assert "A: before, c on another compares" in text
+    assert "A: before, c compares" in text
     assert [row[0] for row in text.splitlines() if "before" in row and "DONE" in row] == ["A"]
     app, text = drive(snapshots.slow(), "8", "G", "c", "c")
     assert app.views["runs"].pane.marked is None

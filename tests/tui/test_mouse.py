@@ -122,7 +122,7 @@ def test_the_charts_of_world_show_the_values_under_the_mouse_until_it_leaves(siz
 
     drive(FakeSource(snapshots.slow()), hover, size=size)
     for pointed, axis, left in (titles[:3], titles[3:]):
-        assert re.search(r" at \d+m\d\ds: [\d.]+", pointed), pointed
+        assert re.search(r" at \d+m\d\ds: [\d.]+ \([\d.]+–[\d.]+\)", pointed), pointed
         assert " at " not in axis + left
 
 

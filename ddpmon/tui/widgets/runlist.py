@@ -93,7 +93,7 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
     facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
     facts += [f"exit code {run.shell_code}"] if run.shell_code is not None else []
     facts.append(f"id {plain(run.id)}")
-    nothing = f"{badge.word.lower()}; {'it left no report' if run.ended else 'its hub has not answered yet'}"
+    nothing = f"{badge.word.lower()}; {'it left no report' if run.ended else 'enter watches it'}"
     rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
     if len(rows) > 2:
         rows = [rows[0], cut_sentence(" ".join(rows[1:]), width - 2)]
@@ -155,7 +155,7 @@ class RunList(Pane):
         heading = f"runs, the latest first: {len(self.listed) - unwatched:,}, {going} running"
         heading += f"; {unwatched} unwatched" if unwatched else ""
         if marked is not None:
-            heading += f"   A: {plain(marked.run.name)}, c on another compares"
+            heading += f"   A: {plain(marked.run.name)}, c compares"
         if not self.listed:
             return [title(heading, width), [(" there is no run yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")]]
         room = self.room(height)

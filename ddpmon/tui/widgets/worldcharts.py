@@ -27,14 +27,14 @@ from ddpmon.tui.widgets.pane import Pane
 
 
 def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> str:
-    """Return the time and values of a column of `chart`; "" if it is left of the curves, or the series is empty."""
+    """Return the time, median and range in a column of `chart`; "" left of the curves, or if the series is empty."""
     if x < LABEL or not series.seconds:
         return ""
     span = series.seconds[0], series.seconds[-1]
     at = curves.moment_of(x - LABEL, span, width - LABEL)
     place = curves.nearest(series.seconds, span, at) or 0
     low, median, high = (style.label(each[place]) for each in (series.low, series.median, series.high))
-    values = median if low == high else f"{low} to {high}, median {median}"
+    values = median if low == high else f"{median} ({low}–{high})"
     return f"at {axis.moment(series.seconds[place], span[1] - span[0])}: {values}"
 
 
