@@ -81,6 +81,10 @@ class Phases:
         place = bisect_right(self._moments, moment) - 1
         return self._phases[place] if place >= 0 else OTHER
 
+    def of(self, one: Slice) -> int:
+        """Return the phase at an operator's middle. Those around DDP.forward and Optimizer.step begin before theirs."""
+        return self.at((one.start + one.end) // 2)
+
 
 def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
     """Convert the events of torch's profiler to slices.
@@ -149,12 +153,12 @@ class Totals:
             make_way()
             while outer and outer[-1].end <= one.start:
                 outer.pop()
-            phase = self._phase_of[one.key] = self._phases.at(one.start)
+            phase = self._phase_of[one.key] = self._phases.of(one)
             length = one.end - one.start
             self._count(one.name, phase, length, 0)
             if outer:
                 around = outer[-1]
-                self._sums[around.name, self._phases.at(around.start)][1] -= min(length, around.end - one.start)
+                self._sums[around.name, self._phases.of(around)][1] -= min(length, around.end - one.start)
             elif trains or one.name.startswith(OF_AUTOGRAD):
                 for covered, part in self._phases.split(one.start, one.end):
                     self._covered[covered] += part
