@@ -117,6 +117,8 @@ class Evidence:
     """Other processes that hold memory of a rank's GPU, by rank."""
     gpus: Mapping[int, str] = field(default_factory=dict)
     """UUIDs of the ranks' GPUs, by rank, as far as they are known."""
+    gloo_on_gpus: bool = False
+    """True if all ranks use the backend gloo for tensors on GPUs."""
     gpu_errors: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Critical errors of a rank's GPU, by rank."""
     conditions: Sequence[Conditions] = ()

@@ -177,6 +177,7 @@ class Store(Intake):
             ],
             gpu_users={p.rank: users for p in processes if (users := self.registry.gpu_users(p))},
             gpus={p.rank: p.hello.gpu for p in processes if p.hello.gpu},
+            gloo_on_gpus=all(p.hello.backend == "gloo" and p.hello.device.startswith("cuda:") for p in processes),
             gpu_errors={p.rank: p.hello.gpu_errors for p in processes if p.hello.gpu_errors},
             conditions=[recent.conditions for _, recent in recent_samples],
             bus_bandwidth_gb_s=lambda: self.bucket_times().bus_bandwidth_gb_s if self._reduced else None,

@@ -63,6 +63,15 @@ def test_what_the_network_carries_stands_beside_a_long_transfer():
     assert (finding.evidence["sent_bytes_per_s"], finding.evidence["received_bytes_per_s"]) == (1e9 + 1.5, 2e9)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "gloo", "advised"), [("abcd", True, True), ("abca", True, False), ("abcd", False, False)]
+)
+def test_nccl_is_advised_where_gloo_transfers_between_gpus_that_no_ranks_share(gpus, gloo, advised):
+    evidence = Evidence(gpus=dict(enumerate(gpus)), gloo_on_gpus=gloo)
+    finding = only(findings(world(own_times(100, 4), transfer=30), evidence))
+    assert ("use the backend nccl" in finding.advice) == advised
+
+
 def test_waiting_for_a_late_rank_is_no_communication():
     own = own_times(100, 4, noise=0.02)
     own[:, 1, 2] += 60

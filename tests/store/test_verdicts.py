@@ -3,6 +3,7 @@
 import dataclasses
 import time
 
+import msgspec
 import pytest
 
 from ddpmon.analysis.processes.launcher import Ended
@@ -22,11 +23,12 @@ def store():
     return Store(run, Registry("run", 2, "here"), Clock(0, run.created_at), live=True)
 
 
-def greet(store, restart):
+def greet(store, restart, **told):
     ranks = []
     for rank in range(2):
         pid = 4_100_000 + 10 * restart + rank
         hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", pid, STAGE_MODEL, restart=restart)
+        hello = msgspec.structs.replace(hello, **{name: value.format(rank) for name, value in told.items()})
         ranks.append(store.registry.hello(hello, b"%d" % pid, 90.0 + restart))
     return ranks
 
@@ -67,3 +69,14 @@ def test_the_cause_follows_the_launchers_table_though_the_end_was_judged_before(
     last = shown(store)
     assert last.verdict.startswith("rank 0 failed first: killed by SIGSEGV")
     assert last.findings[0].ranks == [0]
+
+
+@pytest.mark.parametrize(("gpu", "advised"), [("GPU-{}", True), ("GPU-0", False)])
+def test_long_transfers_of_gloo_between_gpus_are_advised_to_use_nccl(store, gpu, advised):
+    told = records(own_times(100, 2), transfer=30, first=1)
+    for process in greet(store, 0, backend="gloo", device="cuda:{}", gpu=gpu):
+        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
+    store.digest()
+    store.judge(100.0, time.time())
+    (found,) = (one for one in shown(store).findings if one.kind == "communication_bound")
+    assert ("use the backend nccl" in found.advice) == advised

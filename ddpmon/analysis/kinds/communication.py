@@ -65,6 +65,8 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
         return
     of_hosts, busy = _of_hosts(moment.evidence.conditions_by_rank)
     facts, beside = {"transfer_ms": found.cost_ms, "busy_host": busy}, {"of_hosts": of_hosts}
+    if evidence.gloo_on_gpus and len(set(evidence.gpus.values())) == len(world.ranks):  # NCCL refuses a shared GPU.
+        beside["of_hosts"] = _NCCL + of_hosts
     if of_ddp:
         size, bandwidth = float(world.mean("gradient_bytes").mean()), evidence.bus_bandwidth_gb_s()
         backward = float(np.median(world.mean("phases_ms")[:, Phase.BACKWARD]))
@@ -86,6 +88,7 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
     )
 
 
+_NCCL = " gloo copies tensors through the CPU. Each rank has a GPU of its own: use the backend nccl instead."
 _BESIDES_DDP = (
     "Most of this time is not DDP's all-reduce, and no computation hides it. Without this transfer, steps "
     "would be {gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm "
