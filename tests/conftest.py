@@ -136,36 +136,10 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def cli(home: Path) -> Cli:
-    """Run a command line of ddpmon to its end, away from any terminal."""
+    """Run a command line of ddpmon to its end in this process, away from any terminal."""
+    from tests.in_process import called  # not at the top: it imports this file
 
-    def call(*args: str, timeout: float = 60, **options: Any) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(
-                [ddpmon_program(), *args],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=timeout * busy_factor(),
-                check=False,
-                **options,
-            )
-        except subprocess.TimeoutExpired as over:
-            printed = ((over.stdout or b"") + (over.stderr or b"")).decode()
-            raise AssertionError(f"not within {timeout:g} s: {over.cmd}\n{printed}\n{_where_ranks_are()}") from None
-
-    return call
-
-
-def _where_ranks_are() -> str:
-    """The Python stacks of all ranks of this test that still run."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        asked = [
-            subprocess.run([ddpmon_program(), "stack", run.id], capture_output=True, text=True, timeout=20, check=False)
-            for run in runs.all_runs()
-            if not run.ended
-        ]
-        return "\n".join(answer.stdout + answer.stderr for answer in asked)
-    return "and their stacks neither"
+    return called
 
 
 @dataclass

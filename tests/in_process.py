@@ -13,19 +13,37 @@ import subprocess
 import sys
 import termios
 import threading
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from ddpmon import config
 from ddpmon.cli import main
-from tests.conftest import Cli, ddpmon_program
+from tests.conftest import ddpmon_program
 
 
-def called(*words: str) -> subprocess.CompletedProcess[str]:
-    """A command line of ddpmon to its end, away from any terminal: exit code and what was written."""
+def called(
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line of ddpmon to its end, away from any terminal, and return its exit code and output.
+
+    Args:
+        words: its command line.
+        env: the whole environment, if not that of this process.
+        cwd: the folder that it runs in, if not that of this process.
+    """
+    config._read.cache_clear()  # A program reads its config file once.
     output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:
+        if env is not None:
+            for name in os.environ.keys() - env.keys():
+                patch.delenv(name)
+            for name, value in env.items():
+                patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
         patch.setattr(sys, "argv", [ddpmon_program(), *words])
         patch.setattr(sys, "stdin", nothing)
         patch.setattr(sys, "stdout", output)
@@ -68,13 +86,3 @@ def _read(master: int, written: list[bytes]) -> None:
     with contextlib.suppress(OSError):
         while piece := os.read(master, 1 << 16):
             written.append(piece)
-
-
-@pytest.fixture
-def cli(cli: Cli) -> Cli:
-    """`cli` of all tests, in this process; a call with options (another environment or folder) is one of its own."""
-
-    def call(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return cli(*words, **options) if options else called(*words)
-
-    return call

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from ddpmon import runs
-from tests.in_process import cli
-
-__all__ = ["cli"]  # a fixture
 
 
 @pytest.fixture

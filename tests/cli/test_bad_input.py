@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 
 import pytest
 
 from ddpmon import runs
+from tests.conftest import ddpmon_program
 
 
 @pytest.fixture
@@ -150,8 +152,10 @@ def test_a_home_that_cannot_be_written(cli, script, home, monkeypatch):
     assert "cannot make" in refused(cli("run", script), 1)
 
 
-def test_a_log_that_only_takes_ascii_is_no_error(cli, made):
+def test_a_log_that_only_takes_ascii_is_no_error(made):
     made(script="träning.py")
-    listed = cli("ls", env={**os.environ, "PYTHONIOENCODING": "ascii", "HOME": socket.gethostname()})
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "HOME": socket.gethostname()}
+    command = [ddpmon_program(), "ls"]
+    listed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     assert listed.returncode == 0
     assert "tr?ning.py" in listed.stdout

@@ -113,7 +113,7 @@ def test_a_run_is_followed_to_its_end_by_an_option_of_the_command_that_starts_it
     without("tensorboard")
     script = tmp_path / "train.py"
     script.write_text(LOOP)
-    done = cli("exec", "--headless", "--tensorboard", str(tmp_path / "events"), "--", *launcher(2, script), timeout=300)
+    done = cli("exec", "--headless", "--tensorboard", str(tmp_path / "events"), "--", *launcher(2, script))
     assert done.returncode == 0, done.stdout + done.stderr
     tags, own, report = events(tmp_path / "events")
     assert own[-1][0] == 300
@@ -127,7 +127,7 @@ def test_a_client_that_fails_is_a_line_at_the_end_of_a_run_that_goes_on(cli, tmp
     script, occupied = tmp_path / "train.py", tmp_path / "occupied"
     script.write_text(LOOP.replace("range(300)", "range(30)"))
     occupied.touch()
-    done = cli("exec", "--headless", "--tensorboard", str(occupied), "--", *launcher(2, script), timeout=300)
+    done = cli("exec", "--headless", "--tensorboard", str(occupied), "--", *launcher(2, script))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done: 30 steps" in done.stdout
     assert done.stderr.splitlines()[-1].startswith("ddpmon: --tensorboard: ")
@@ -137,13 +137,10 @@ def test_a_client_that_fails_is_a_line_at_the_end_of_a_run_that_goes_on(cli, tmp
 @pytest.mark.parametrize(("module", "option"), [
     ("wandb", "--wandb"), ("mlflow", "--mlflow"), ("tensorboard", "--tensorboard"),
 ])  # fmt: skip
-def test_a_client_that_is_not_installed_is_one_line(demo, module, option, command):
-    program = f"import sys; sys.modules[{module!r}] = None; from ddpmon.cli import main; main()"
+def test_a_client_that_is_not_installed_is_one_line(demo, cli, monkeypatch, module, option, command):
+    monkeypatch.setitem(sys.modules, module, None)
     name, *rest = command
-    done = subprocess.run(
-        [sys.executable, "-c", program, name, option, "x", *rest],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = cli(name, option, "x", *rest)
     assert done.returncode == 2
     assert done.stderr.startswith(f"ddpmon: {option} needs {module}")
     assert "pip install" in done.stderr

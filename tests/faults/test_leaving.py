@@ -21,7 +21,7 @@ STEPS = 300
 
 def test_what_a_rank_could_not_send_is_counted_to_the_step(cli: Cli) -> None:
     ways = ways_to_leave()
-    cli("exec", "--headless", "--", *launcher(len(ways), SCRIPT, str(STEPS), *ways), timeout=150)
+    cli("exec", "--headless", "--", *launcher(len(ways), SCRIPT, str(STEPS), *ways))
     made = report.build(runs.find(None))
     with sqlite3.connect(recording_path(runs.find(None).id)) as db:
         recorded = dict(

@@ -75,7 +75,7 @@ def watched(cli: Cli, tmp_path: Path):
 
     def call(*arguments: str) -> tuple[list[Rank], list[list[Step]]]:
         environment = os.environ | ENV | {"PYTHONPATH": str(SCRIPTS)}
-        done = cli(*arguments, str(tmp_path), env=environment, cwd=tmp_path, timeout=TIMEOUT_S)
+        done = cli(*arguments, str(tmp_path), env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         run = runs.find(None)
         report = recorded_report(run)

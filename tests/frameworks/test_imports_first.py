@@ -22,7 +22,7 @@ ALONE = ENV | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MAST
 
 def test_what_imports_a_library_first_is_watched_from_its_first_step(cli: Cli) -> None:
     """datasets and transformers look torch up in the same way, and transformers imports three times as much."""
-    done = cli("exec", "--headless", "--", sys.executable, SCRIPT, "datasets", env=os.environ | ALONE, timeout=120)
+    done = cli("exec", "--headless", "--", sys.executable, SCRIPT, "datasets", env=os.environ | ALONE)
     assert done.returncode == 0, done.stdout + done.stderr
     report = recorded_report(runs.find(None))
     assert report["verdict"].startswith("done: 4 steps in ")
@@ -30,7 +30,7 @@ def test_what_imports_a_library_first_is_watched_from_its_first_step(cli: Cli) -
 
 
 def test_an_interpreter_that_ignores_the_environment_is_told_of(cli: Cli) -> None:
-    done = cli("exec", "--headless", "--", sys.executable, "-E", SCRIPT, "json", env=os.environ | ALONE, timeout=120)
+    done = cli("exec", "--headless", "--", sys.executable, "-E", SCRIPT, "json", env=os.environ | ALONE)
     assert done.returncode == 0, done.stdout + done.stderr
     run = runs.find(None)
     shot = recorded_snapshot(run)

@@ -30,9 +30,6 @@ from ddpmon.messages.changes import changed
 from tests import forked
 from tests.conftest import short_folder
 from tests.deadlines import Deadline
-from tests.in_process import cli
-
-__all__ = ["cli"]  # a fixture
 
 DEADLINE_S = 20.0
 

@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 def run(cli, nproc, script, *arguments, modules=ranks.LIGHT):
     """Run a script headless; what it printed, and the report, status and CSV of it."""
     command = ranks.launcher(nproc, SCRIPTS / script, *arguments, modules=modules)
-    ended = cli("exec", "--headless", "--", *command, timeout=150)
+    ended = cli("exec", "--headless", "--", *command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
     def told(*command):

@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).parents[1] / "probe" / "scripts"
 
 def run(cli, script, *arguments, options=()):
     """Run a script on two ranks that train to their end; what was printed, and the report."""
-    done = cli("exec", "--headless", *options, "--", *launcher(2, SCRIPTS / script, *arguments), timeout=150)
+    done = cli("exec", "--headless", *options, "--", *launcher(2, SCRIPTS / script, *arguments))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, report.build(runs.find(None))
 

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "drifting.py"
 
 
 def test_a_rank_that_changes_its_weights_alone_is_named(cli):
-    done = cli("exec", "--headless", "--", *launcher(3, SCRIPT), timeout=120)  # of two, nobody could say which
+    done = cli("exec", "--headless", "--", *launcher(3, SCRIPT))  # of two, nobody could say which
     assert done.returncode == 0, done.stdout + done.stderr
     made = json.loads(cli("report", "--format", "json").stdout)
     (finding,) = [finding for finding in made["findings"] if finding["severity"] == "critical"]

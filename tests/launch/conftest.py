@@ -5,9 +5,6 @@ import os
 import pytest
 
 from ddpmon import runs
-from tests.in_process import cli
-
-__all__ = ["cli"]  # a fixture
 
 
 @pytest.fixture

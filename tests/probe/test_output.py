@@ -188,7 +188,7 @@ def test_a_spool_that_nobody_empties_lets_the_rank_go_on_and_says_what_it_lost(s
 def test_ranks_of_torch_multiprocessing_are_watched_and_have_logs_of_their_own(cli: Cli, method: str) -> None:
     command = [sys.executable, str(SCRIPTS / "spawned.py"), "--method", method]
     env = os.environ | {"SPEAKS": "1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    done = cli("exec", "--headless", "--", *command, env=env, timeout=120)
+    done = cli("exec", "--headless", "--", *command, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     found = runs.find(None)
     with Recording(found) as recording:
@@ -216,7 +216,7 @@ def test_the_last_words_of_a_rank_that_gave_up_are_told(cli: Cli, tmp_path: Path
         "optimizer.step()\n"
         "sys.exit('the budget is spent')\n"
     )
-    done = cli("exec", "--headless", "--", sys.executable, str(script), timeout=120)
+    done = cli("exec", "--headless", "--", sys.executable, str(script))
     assert done.returncode == 1
     run = runs.find(None)
     assert recorded_report(run)["verdict"].endswith("the budget is spent")

@@ -9,9 +9,6 @@ import sys
 import pytest
 
 from ddpmon import runs
-from tests.in_process import cli
-
-__all__ = ["cli"]  # a fixture
 
 
 @pytest.fixture
