@@ -13,8 +13,9 @@ import pytest
 
 from ddpmon import runs, source
 from ddpmon.export import report
-from ddpmon.launch import exit_traces, processes, stop
+from ddpmon.launch import exit_traces, processes, start, stop
 from ddpmon.launch.adoption import adopt, take_over
+from ddpmon.launch.prepare import Asked, prepare
 from ddpmon.source import live as live_source
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
@@ -187,15 +188,13 @@ def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home
 
     And what ranks left because nobody took it is in the report.
     """
-    held = ("--steps", "30", "--hold", str(tmp_path / "go"))
-    line = ("run", "--nproc", "2", "--headless", str(SCRIPTS / "small_ddp.py"), *held)
-    with subprocess.Popen([ddpmon_program(), *line, *options], stdout=subprocess.DEVNULL) as watcher:
-        wait_for(lambda: (found := runs.all_runs()) and found[-1].agent)
-        started = Started(runs.all_runs()[-1].id)
-        live = source.LiveSource(started.run)
-        wait_for(lambda: (shot := live.snapshot()) and shot.step >= 5, 90)
-        live.close()
-        watcher.kill()
+    run_id = runs.new_id()
+    held = ["--steps", "30", "--hold", str(tmp_path / "go"), *options]
+    asked = Asked(str(SCRIPTS / "small_ddp.py"), held, nproc="2")
+    started = Started(start.start(prepare(asked, run_id)).id)
+    live = source.LiveSource(started.run)
+    wait_for(lambda: (shot := live.snapshot()) and shot.step >= 5, 90)
+    live.close()
     run = started.run
     kill(run.supervisor, run.hub)
     (tmp_path / "go").touch()

@@ -11,7 +11,7 @@ from ddpmon.messages.folder import Places
 from ddpmon.probe import run_settings, stack_signal
 from tests.conftest import Started, wait_for
 from tests.probe.conftest import forked
-from tests.ranks import EAGER
+from tests.ranks import EAGER, launcher
 
 TRAINS = f"""
 import os, sys, time
@@ -53,14 +53,12 @@ dist.destroy_process_group()
 
 
 @pytest.mark.e2e
-def test_ranks_train_on_while_the_disk_is_full_and_to_the_same_weights(small_disk, home, tmp_path, monkeypatch):
+def test_ranks_train_on_while_the_disk_is_full_and_to_the_same_weights(small_disk, launch, tmp_path, monkeypatch):
     disk = small_disk(8)
     monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
     script = tmp_path / "train.py"
     script.write_text(TRAINS)
-    run_id = runs.new_id()
-    asked = Asked(str(script), [str(tmp_path), "watched"], nproc="2", environment={"OMP_NUM_THREADS": "1"})
-    started = Started(start.start(prepare(asked, run_id)).id)
+    started = launch(*launcher(2, script, str(tmp_path), "watched"))
     wait_for(lambda: all((tmp_path / f"started-{rank}").exists() for rank in range(2)))
     disk.fill()
     assert disk.is_full()
