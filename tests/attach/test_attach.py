@@ -11,9 +11,10 @@ import subprocess
 import pytest
 
 from ddpmon import runs
-from ddpmon.attach import stacks
+from ddpmon.attach import jobs, stacks
 from ddpmon.launch import processes
 from ddpmon.runs import proc
+from ddpmon.source.place import Here
 from tests.attach.conftest import Program, needs_gdb
 from tests.conftest import ddpmon_program, wait_for
 
@@ -54,6 +55,7 @@ def trains(cli, run):
 
 def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     started = job("torchrun")
+    one_job_which_its_launcher_names(started, cli)
     pids = started.pids
     before = descriptors(pids)
     run = attached(pids[1])
@@ -73,7 +75,7 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     assert wait_for(lambda: descriptors(pids) == before)
     assert f"\n{run.agent.pid} " in cli("ls").stdout
 
-    shown = cli("attach", "--pid", str(pids[0]), "--once", timeout=120)
+    shown = cli("attach", "--pid", str(pids[0]), "--once")
     assert "WAITING" not in shown.stdout, shown.stderr
     assert cli("detach").returncode == 0
     second = attached(run.agent.pid, "--name", "again")
@@ -81,6 +83,21 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     assert started.end() == [0]
     ended = wait_for(lambda: (last := runs.load(second.id)).ended and last)
     assert (ended.name, ended.state(), ended.exit_code) == ("again", "done", 0)
+
+
+def one_job_which_its_launcher_names(started, cli):
+    (launcher,) = started.started
+    found = started.found()
+    assert (found.launcher.pid, found.world_size) == (launcher.pid, 2)
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert found.command[0].endswith("train.py")
+    assert not found.watched
+    listed = cli("ls").stdout
+    assert f"\n{launcher.pid} " in listed
+    assert "ddpmon attach --pid" in listed
+    (row,) = [row for row in json.loads(cli("ls", "--json").stdout) if row["pid"] == launcher.pid]
+    assert (row["id"], row["state"], row["world_size"], row["exit_code"]) == (None, "unwatched", 2, None)
+    assert launcher.pid in [listed.pid for listed in Here().read()]
 
 
 def descriptors(pids):
@@ -91,7 +108,9 @@ def threads(pids):
     return {pid: sorted(proc.thread_names(pid)) for pid in pids}
 
 
-def test_ranks_that_the_launcher_starts_again_are_watched_too(job, attached, cli):
+def test_ranks_that_the_launcher_starts_again_are_watched_until_a_stop_that_asks_and_then_signals_it(
+    job, attached, cli
+):
     started = job("torchrun")
     first = attached(started.started[0].pid)
     trains(cli, first)
@@ -103,31 +122,24 @@ def test_ranks_that_the_launcher_starts_again_are_watched_too(job, attached, cli
         return now.attached != first.attached and all(rank.state == "in" for rank in now.attached)
 
     wait_for(again, 180)
-    assert started.end() == [0]
-    ended = wait_for(lambda: (last := runs.load(first.id)).ended and last)
-    assert (ended.state(), ended.exit_code) == ("done", 0)
-    assert "1 restart" in cli("report", first.id).stdout
-
-
-def test_stop_asks_and_then_signals_the_launcher(job, attached, cli):
-    started = job("spawn")
-    run = attached(started.started[0].pid)
-    refused = cli("stop", run.id)
+    refused = cli("stop", first.id)
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
     started.goes_on()
-    below = [process for _, process in wait_for(lambda: processes.descendants(*started.pids))]
-    stopped = cli("stop", run.id, "--yes")
+    (launcher,) = started.started
+    below = [process for _, process in processes.descendants(launcher.pid)]
+    stopped = cli("stop", first.id, "--yes")
     assert stopped.returncode == 0, stopped.stderr
     wait_for(lambda: not any(process.alive() for process in below))
-    assert runs.load(run.id).state() == "stopped"
-    assert started.started[0].wait(60) != 0
+    assert runs.load(first.id).state() == "stopped"
+    assert launcher.wait(60) != 0
+    assert "1 restart" in cli("report", first.id).stdout
 
 
 def test_a_rank_that_cannot_be_entered_has_all_ranks_left(job, cli, fresh_programs):
     started = job("hand", REFUSES="1")
     pids = started.pids
     before = descriptors(pids), threads(pids)
-    refused = cli("attach", "--pid", str(pids[0]), "--headless", timeout=120)
+    refused = cli("attach", "--pid", str(pids[0]), "--headless")
     assert refused.returncode == 1, refused.stdout
     (line,) = refused.stderr.splitlines()
     assert "rank 1" in line
@@ -164,6 +176,7 @@ def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
 
 def test_a_killed_supervisor_gets_a_successor(job, attached, cli):
     started = job("hand")
+    ranks_that_were_started_by_hand_are_one_job_by_their_meeting_place(started)
     run = attached(started.pids[0])
     trains(cli, run)
     os.kill(run.supervisor.pid, signal.SIGKILL)
@@ -173,3 +186,10 @@ def test_a_killed_supervisor_gets_a_successor(job, attached, cli):
     started.started[0].wait(60)
     ended = wait_for(lambda: (last := runs.load(run.id)).ended and last)
     assert (ended.state(), ended.exit_code) in {("failed", 137), ("failed", 1), ("failed", 134)}
+
+
+def ranks_that_were_started_by_hand_are_one_job_by_their_meeting_place(started):
+    found = started.found()
+    assert found.launcher is None
+    assert [rank.process.pid for rank in found.ranks] == [process.pid for process in started.started]
+    assert found in jobs.of_process(os.getpid(), jobs.find_all()), "it runs below this process"

@@ -11,28 +11,12 @@ import pytest
 
 from benchmarks.ports import free_port
 from ddpmon.attach import jobs, start
+from ddpmon.launch.processes import descendants
 from ddpmon.runs import Process
-from ddpmon.source.place import Here
 from ddpmon.tasks import Task
 from tests.conftest import ddpmon_program, wait_for
 
 pytestmark = pytest.mark.e2e
-
-
-def test_ranks_of_torchrun_are_one_job_which_its_launcher_names(job, cli):
-    started = job("torchrun")
-    (launcher,) = started.started
-    found = started.found()
-    assert (found.launcher.pid, found.world_size) == (launcher.pid, 2)
-    assert [rank.rank for rank in found.ranks] == [0, 1]
-    assert found.command[0].endswith("train.py")
-    assert not found.watched
-    listed = cli("ls").stdout
-    assert f"\n{launcher.pid} " in listed
-    assert "ddpmon attach --pid" in listed
-    (row,) = [row for row in json.loads(cli("ls", "--json").stdout) if row["pid"] == launcher.pid]
-    assert (row["id"], row["state"], row["world_size"], row["exit_code"]) == (None, "unwatched", 2, None)
-    assert launcher.pid in [listed.pid for listed in Here().read()]
 
 
 def test_torchrun_may_be_the_first_process_of_a_container(other_namespace, home, tmp_path):
@@ -56,18 +40,10 @@ def test_spawned_ranks_are_a_job_and_their_workers_are_no_ranks(job):
     found = wait_for(started.found)
     ranks = {rank.process.pid for rank in found.ranks}
     assert (found.launcher.pid, len(ranks)) == (main.pid, 2)
-    workers = [process for process in _below(ranks) if process not in ranks]
+    workers = [process.pid for _, process in descendants(*ranks) if process.pid not in ranks]
     assert workers, "each rank has a DataLoader worker"
     for pid in (main.pid, *ranks, workers[0]):
         assert jobs.of_process(pid, jobs.find_all()) == [found]
-
-
-def test_ranks_started_by_hand_are_one_job_by_their_meeting_place(job):
-    started = job("hand")
-    found = started.found()
-    assert found.launcher is None
-    assert [rank.process.pid for rank in found.ranks] == [process.pid for process in started.started]
-    assert found in jobs.of_process(os.getpid(), jobs.find_all()), "it runs below this process"
 
 
 def test_tasks_of_srun_are_one_job_by_its_job_and_step(job):
@@ -89,9 +65,3 @@ def test_ranks_on_other_machines_are_a_run_of_their_own():
     rank = jobs.RankProcess(Process.of(os.getpid()), os.getppid(), ("python", "train.py"), task, False, True)
     run = start.run_of(jobs.TrainingJob((rank,), None, rank.words, 0.0), "run")
     assert (run.world_size, run.nnodes, run.notes) == (4, 4, [start.ELSEWHERE])
-
-
-def _below(pids):
-    from ddpmon.launch.processes import descendants
-
-    return [process.pid for _, process in descendants(*pids)]

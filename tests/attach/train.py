@@ -22,7 +22,7 @@ STEP_S = 0.02
 
 
 def batches(workers):
-    data = [torch.randn(8) for _ in range(64)]
+    data = [torch.randn(8) for _ in range(4096)]
     while True:
         yield from DataLoader(data, batch_size=4, num_workers=workers)
 
