@@ -16,7 +16,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.export import bundle
 from ddpmon.recording.recording import recording_path
-from tests.ranks import EAGER
+from tests.ranks import EAGER, launcher
 from tests.recordings import record
 from tests.worlds import own_times
 
@@ -68,15 +68,15 @@ def inflated(path: Path) -> bytes:
 def test_no_planted_secret_is_in_it_and_it_can_be_read_on_another_machine(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     (tmp_path / "train.py").write_text(EAGER + SCRIPT)
-    words = ["train.py", "--password", PASSWORD, "--dsn", f"postgres://bob:{DSN}@db"]
-    assert cli("run", "--headless", "--nproc", "2", *words, cwd=tmp_path, timeout=120).returncode == 1
+    command = launcher(2, tmp_path / "train.py", "--password", PASSWORD, "--dsn", f"postgres://bob:{DSN}@db")
+    assert cli("exec", "--headless", "--name", "train", "--", *command).returncode == 1
     run = runs.find("train")
     before = b"".join(path.read_bytes() for path in runs.run_dir(run.id).rglob("*") if path.is_file())
     packed = inflated(recording_path(run.id))
     assert [secret for secret in SECRETS if secret.encode() not in before] == []
     assert PASSWORD.encode() in packed
 
-    told = cli("bundle", "-o", "b.tar.gz", cwd=tmp_path, timeout=120)
+    told = cli("bundle", "-o", "b.tar.gz", cwd=tmp_path)
     assert (told.returncode, told.stderr) == (0, "")
     found = contents(tmp_path / "b.tar.gz")
     named = {line.split()[0] for line in told.stdout.splitlines() if line.startswith("  ")}
@@ -103,7 +103,7 @@ def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(hom
     log = runs.run_dir(run.id) / "logs" / "launcher.log"
     log.parent.mkdir(mode=0o700, exist_ok=True)
     log.write_text(f"password={'x' * bundle.LOG_BYTES}tail\n" + "a.-" * 20_000 + "\nlast\n")
-    told = cli("bundle", "told", "-o", str(tmp_path / "b.tar.gz"), timeout=120)
+    told = cli("bundle", "told", "-o", str(tmp_path / "b.tar.gz"))
     assert (told.returncode, told.stderr) == (0, "")
     assert any("missing" in line and "telemetry.db" in line for line in told.stdout.splitlines())
     found = contents(tmp_path / "b.tar.gz")

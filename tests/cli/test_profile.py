@@ -36,8 +36,8 @@ def trains(launch, home):
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
 def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(trains, cli, home, monkeypatch):
-    _, live = trains
-    told = cli("profile", *BOTH, "--json", timeout=LONGEST_S)
+    started, live = trains
+    told = cli("profile", *BOTH, "--json")
     assert told.returncode == 0, told.stderr
     facts = json.loads(told.stdout)
     first = facts["operators"][0]
@@ -57,6 +57,7 @@ def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(tr
     written = [home / f"same-{rank}" for rank in range(2)]
     wait_for(lambda: all(one.exists() and one.read_text() for one in written), LONGEST_S)
     assert {one.read_text().split()[0] for one in written} == {"True"}
+    ranks_that_end_while_they_are_profiled_end_well(started, cli, home)
 
 
 def the_trace_has_both_ranks_on_one_clock(path):
@@ -89,7 +90,7 @@ def operations_are_counted(cli, home, live, monkeypatch):
     assert unknown.stderr.startswith("ddpmon: --flops: ddpmon does not know the peak of a CPU; set peak_tflops under")
     (home / "ddpmon").mkdir()
     (home / "ddpmon" / "config.toml").write_text("[gpu]\npeak_tflops = 0.5\n")
-    told = cli(*counted, timeout=LONGEST_S)
+    told = cli(*counted)
     assert told.returncode == 0, told.stderr
     facts = json.loads(told.stdout)
     linear = 2 * 8 * 16 * 16 * 2 + 2 * 8 * 16 * 3  # the first layer's input needs no gradient
@@ -102,23 +103,20 @@ def operations_are_counted(cli, home, live, monkeypatch):
 def the_scripts_own_profiler_is_left_alone(cli, home):
     left = "the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"
     (home / "own-later").touch()
-    told = cli("profile", *BOTH, timeout=LONGEST_S)
+    told = cli("profile", *BOTH)
     wait_for(lambda: all((home / f"profiles-itself-{rank}").exists() for rank in range(2)), LONGEST_S)
     assert (told.returncode, told.stdout.splitlines()) == (1, [f"rank 1: {left}", f"rank 0: {left}"])
-    told = cli("profile", *BOTH, timeout=LONGEST_S)
+    told = cli("profile", *BOTH)
     assert (told.returncode, told.stdout.splitlines()) == (1, [f"rank 1: {left}", f"rank 0: {left}"])
     (home / "own-later").unlink()
     (home / "own.end").touch()
     wait_for(lambda: all((home / f"profiled-itself-{rank}").exists() for rank in range(2)), LONGEST_S)
-    assert cli("profile", *BOTH, timeout=LONGEST_S).returncode == 0
+    assert cli("profile", *BOTH).returncode == 0
 
 
-@pytest.mark.e2e
-@pytest.mark.timeout(1200)
-def test_ranks_that_end_while_they_are_profiled_end_well(trains, cli, home):
-    started, _ = trains
+def ranks_that_end_while_they_are_profiled_end_well(started, cli, home):
     (home / "end-profiled").touch()
-    told = cli("profile", "--steps", "50", timeout=LONGEST_S)
+    told = cli("profile", "--steps", "50")
     why = "ended before its profile was finished"
     ends = told.stdout.splitlines() or told.stderr.splitlines()[-1:]
     assert all(why in line or "has ended" in line for line in ends), told

@@ -26,10 +26,11 @@ def snapshot(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
                            "snapshot", *words], capture_output=True, text=True, check=False)  # fmt: skip
 
 
-def test_a_config_file_with_an_unknown_column_is_refused_in_one_line(line, tmp_path):
+def test_a_config_file_with_an_unknown_column_is_refused_in_one_line(line, tmp_path, monkeypatch):
     (tmp_path / "ddpmon").mkdir()
     (tmp_path / "ddpmon" / "config.toml").write_text('[ranks]\ncolumns = ["own", "foo"]\n')
-    done = snapshot(line.name, "--screen", "ranks", XDG_CONFIG_HOME=str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    done = called("snapshot", line.name, "--screen", "ranks")
     assert (done.returncode, done.stdout) == (2, "")
     (said,) = done.stderr.splitlines()
     assert "ranks.columns" in said
@@ -37,7 +38,6 @@ def test_a_config_file_with_an_unknown_column_is_refused_in_one_line(line, tmp_p
 
 
 @pytest.mark.parametrize(("screen", "size", "shown"), [
-    ("world", (80, 24), "─ranks, slowest first"), ("chart", (160, 50), "─loss, all 56 s"),
     ("inspect", (80, 24), "─rank 2 · node01"), ("logs", (160, 50), "─output of all ranks"),
 ])  # fmt: skip
 def test_a_screen_of_a_run_that_ended_is_text_on_stdout(line, screen, size, shown):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,7 +10,7 @@ from ddpmon import runs
 from ddpmon.cli.commands import checking
 from ddpmon.source import attaching
 from ddpmon.tui.text import head_text, table_text
-from tests.conftest import ddpmon_program
+from tests.conftest import wait_for
 from tests.tui import snapshots
 
 CODES = dict.fromkeys(("running", "waiting", "done", "stopped"), 0)
@@ -44,21 +42,17 @@ def test_a_run_that_ended_is_told_from_its_recording(cli, made):
     assert (facts["name"], facts["state"], facts["exit_code"], facts["step"]) == ("mnist", "failed", 2, 0)
 
 
-def test_a_live_run_answers_in_two_lines_and_once_with_its_ranks(home, cli):
-    command = [ddpmon_program(), "exec", "--headless", "--", sys.executable, "-c", "import time; time.sleep(600)"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
-        assert any("waiting" in line for line in watcher.stdout)
-        told = cli("status")
-        assert told.returncode == 0
-        assert told.stdout.startswith("◌ WAITING")
-        assert len(told.stdout.splitlines()) == 2
-        assert json.loads(cli("status", "--json").stdout)["state"] == "waiting"
-        assert "waiting" in cli("ls").stdout
-        listed, *_ = json.loads(cli("ls", "--json").stdout)
-        assert (listed["state"], listed["live_state"]) == ("running", "waiting")
-        assert cli("attach", "--once").stdout.startswith("◌ WAITING")
-        assert runs.find(None).state() == "running"
-        watcher.kill()
+def test_a_live_run_answers_in_two_lines_and_once_with_its_ranks(launch, cli):
+    launch("sleep", "600")
+    told = wait_for(lambda: (answer := cli("status")).returncode == 0 and answer)
+    assert told.stdout.startswith("◌ WAITING")
+    assert len(told.stdout.splitlines()) == 2
+    assert json.loads(cli("status", "--json").stdout)["state"] == "waiting"
+    assert "waiting" in cli("ls").stdout
+    listed, *_ = json.loads(cli("ls", "--json").stdout)
+    assert (listed["state"], listed["live_state"]) == ("running", "waiting")
+    assert cli("attach", "--once").stdout.startswith("◌ WAITING")
+    assert runs.find(None).state() == "running"
 
 
 def test_a_lost_run_without_a_recording_is_gone(cli, made):

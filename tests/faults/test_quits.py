@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from benchmarks.ports import free_port
 from ddpmon import runs
 from ddpmon.export import report as reports
+from tests.conftest import Cli
 from tests.faults.table import PAGE
 
 SCRIPT = Path(__file__).with_name("quitting.py")
@@ -25,12 +25,11 @@ def quits() -> dict[str, str]:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
-def test_a_rank_that_ends_by_itself_is_the_cause_and_no_lost_connection_is(home: Path) -> None:
+def test_a_rank_that_ends_by_itself_is_the_cause_and_no_lost_connection_is(cli: Cli) -> None:
     ways = quits()
     assert len(ways) > 5
     worlds = [word for way in ways for word in (way, str(free_port()))]
-    line = [sys.executable, "-m", "ddpmon", "exec", "--headless", "--", sys.executable, str(SCRIPT), *worlds]
-    ended = subprocess.run(line, check=False, capture_output=True, text=True, timeout=250)
+    ended = cli("exec", "--headless", "--", sys.executable, str(SCRIPT), *worlds)
     run = reports.build(runs.find(None))
     assert ended.returncode == 1, ended.stdout + ended.stderr
     causes = [(attempt["ranks"], attempt["cause"]) for attempt in run["run"]["attempts"]]

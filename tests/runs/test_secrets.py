@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
 import sys
 
 import pytest
@@ -14,7 +13,7 @@ from ddpmon import runs
 from ddpmon.errors import RunNotFoundError, UsageError
 from ddpmon.launch import last_launch, prepare, start, stop
 from ddpmon.launch.prepare import Asked
-from tests.conftest import ddpmon_program, wait_for
+from tests.conftest import wait_for
 
 SECRETS = ("hunter2", "k3y-value", "t0ken-value", "p4ss")
 ARGS = ["--password", "hunter2", "--api-key=k3y-value", "--tokenizer", "bert", "--url", "pg://me:p4ss@db/x"]
@@ -122,12 +121,12 @@ def test_the_form_remembers_none_and_does_not_start_without_them(home):
         last.asked()
 
 
-def test_what_is_written_of_a_run_is_for_its_user_alone_and_its_own_files_are_as_its_user_wants(home, tmp_path):
+def test_what_is_written_of_a_run_is_for_its_user_alone_and_its_own_files_are_as_its_user_wants(cli, tmp_path):
     made = tmp_path / "checkpoint.pt"
     command = ["exec", "--headless", "--", "sh", "-c", f"echo weights > {made}"]
     before = os.umask(0o022)
     try:
-        subprocess.run([ddpmon_program(), *command], check=True, capture_output=True, timeout=120)
+        assert cli(*command).returncode == 0
     finally:
         os.umask(before)
     files = [path for path in runs.home().rglob("*") if path.is_file()]

@@ -1,8 +1,8 @@
 """Two ranks that train, of which one multiplies more matrices, until a file in a folder tells them to end.
 
 `own-later`: they start a profiler of their own while ddpmon profiles them, and end it once `own.end` is there.
-`end-profiled`: they end in the middle of ddpmon's profile; `end`: at once. Then they train as many steps once more, and
-write into `same-RANK` whether the weights are the same.
+`end`: they train as many steps once more, and write into `same-RANK` whether the weights are the same. Then they train
+until they are told to end in the middle of ddpmon's profile, by `end-profiled`.
 """
 
 import gc
@@ -43,15 +43,15 @@ class Model(torch.nn.Module):
         return self.layers(batch)
 
 
-def over() -> bool:
+def over(name: str) -> bool:
     """Return whether both ranks are told to end."""
-    ends = torch.tensor(float(told("end") or (told("end-profiled") and is_profiled())))
+    ends = torch.tensor(float(told(name) and (name == "end" or is_profiled())))
     dist.all_reduce(ends, op=dist.ReduceOp.MAX)
     return bool(ends.item())
 
 
-def train(rank: int, steps: int | None) -> tuple[int, list[torch.Tensor]]:
-    """Train so many steps, or until the end is told; return how many they were, and the weights."""
+def train(rank: int, steps: int | None, until: str = "") -> tuple[int, list[torch.Tensor]]:
+    """Train so many steps, or until an end is told by its name; return how many they were, and the weights."""
     torch.manual_seed(1)
     model = DistributedDataParallel(Model(rank))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -72,7 +72,7 @@ def train(rank: int, steps: int | None) -> tuple[int, list[torch.Tensor]]:
             mine = None
         if steps is None:
             time.sleep(0.005)
-            if over():
+            if over(until):
                 break
     return done, [parameter.detach().clone() for parameter in model.parameters()]
 
@@ -80,13 +80,11 @@ def train(rank: int, steps: int | None) -> tuple[int, list[torch.Tensor]]:
 def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    steps, weights = train(rank, None)
-    if told("end"):
-        again = train(rank, steps)[1]
-        same = all(torch.equal(one, other) for one, other in zip(weights, again, strict=True))
-        (FOLDER / f"same-{rank}").write_text(f"{same} {steps}")
-        dist.barrier()
-        dist.destroy_process_group()
+    steps, weights = train(rank, None, "end")
+    again = train(rank, steps)[1]
+    same = all(torch.equal(one, other) for one, other in zip(weights, again, strict=True))
+    (FOLDER / f"same-{rank}").write_text(f"{same} {steps}")
+    train(rank, None, "end-profiled")
 
 
 if __name__ == "__main__":
