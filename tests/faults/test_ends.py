@@ -19,7 +19,7 @@ ENDED = [row for row in rows() if row.ends]
 def test_training_ends(module_disk: Callable[[float], SmallDisk], row: Row) -> None:
     lasts = row.what == "everything but the ranks"
     disk = module_disk(MEGABYTES)
-    training = Training(disk.path, torchrun=row.what not in {"one rank", "all ranks"})
+    training = Training(disk.path, torchrun=row.what == "torchrun")
     try:
         with broken(disk, training, row):
             if lasts:

@@ -64,7 +64,7 @@ def endpoint(home):
     assert told.end() == 0
 
 
-def test_runs_that_go_on_and_those_that_ended_lately_are_told(stage, endpoint):
+def test_runs_that_go_on_and_those_that_ended_lately_are_told_as_far_as_they_are_asked_for(stage, endpoint):
     stage.save(world_size=2)
     stage.hub()
     ranks = [stage.rank(rank, world_size=2) for rank in range(2)]
@@ -75,12 +75,16 @@ def test_runs_that_go_on_and_those_that_ended_lately_are_told(stage, endpoint):
         rank.batch(told[rank.rank])
         rank.acknowledged(rank.seq)
     record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
+    record(own_times(20, 2), ended_at=time.time() - 3600, id="20260909-110000-7f3a", name="long-ago")
     until(lambda: endpoint.read().get(("ddpmon_steps_total", "made-up")) == 30, "all steps")
     values = endpoint.read()
+    assert {run for _, run in values} == {"made-up", "told"}
     assert values["ddpmon_hub_answers", "made-up"] == 1
     assert values["ddpmon_steps_total", "told"] == 20
     assert ("ddpmon_hub_answers", "told") not in values
     assert (values["state", "told"], values["state", "made-up"]) == ("done", "running")
+    asked = endpoint.read("?name[]=ddpmon_steps_total&name[]=ddpmon_world_size&name[]=nothing")
+    assert {name for name, _ in asked} == {"ddpmon_steps_total", "ddpmon_world_size"}
 
 
 def test_a_hub_that_hangs_is_told_as_one_and_the_rest_is_there(stage, endpoint):
@@ -113,17 +117,6 @@ def test_hubs_are_asked_together(stage, monkeypatch):
     monkeypatch.setattr(runs.Run, "state", lambda run: "running")
     answers = endpoint_module.Runs().collect()[0]
     assert [sample.value for sample in answers.samples] == [0, 0, 0]
-
-
-def test_a_request_may_name_the_metrics_that_it_wants(endpoint, home):
-    record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
-    asked = endpoint.read("?name[]=ddpmon_steps_total&name[]=ddpmon_world_size&name[]=nothing")
-    assert asked == {("ddpmon_steps_total", "told"): 20, ("ddpmon_world_size", "told"): 2}
-
-
-def test_a_run_that_ended_long_ago_is_not_told(endpoint, home):
-    record(own_times(20, 2), ended_at=time.time() - 3600)
-    assert endpoint.read() == {}
 
 
 @pytest.mark.parametrize(

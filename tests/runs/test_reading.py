@@ -137,14 +137,14 @@ def mutated(chance: random.Random, text: str) -> bytes:
     return bytes(made)
 
 
-def test_a_hundred_mutated_ones_end_no_command_with_more_than_a_line(run):
+def test_mutated_ones_end_no_command_with_more_than_a_line(run):
     """Each is either read, and every command copes with it, or refused in one line."""
     chance = random.Random(20260101)
     text = json.dumps(
         good(run) | {"environment": {"A": "b"}, "ended_at": 2.0, "exit_code": 0, "hub": {"pid": 2, "start_ticks": 3}}
     )
     refused = 0
-    for _ in range(100):
+    for _ in range(40):
         write(run, mutated(chance, text))
         try:
             runs.load(run.id)
@@ -157,4 +157,4 @@ def test_a_hundred_mutated_ones_end_no_command_with_more_than_a_line(run):
             done = CliRunner().invoke(command_line, named, standalone_mode=False)
             assert done.exception is None or isinstance(done.exception, DdpmonError), (command, done.exception)
             assert len(str(done.exception or "").splitlines()) <= 1
-    assert 30 < refused < 100
+    assert 12 < refused < 40

@@ -9,6 +9,8 @@ import contextlib
 import os
 import sys
 
+if __name__ == "__mp_main__":  # a DataLoader worker that is spawned
+    import eager  # noqa: F401  for what it does: torch comes without its compiler
 import torch
 import torch.distributed as dist
 import ways_common
