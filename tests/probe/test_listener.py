@@ -109,19 +109,15 @@ def test_without_any_wrapper_samples_are_the_loaders_and_forward_is_said_to_be_o
     assert listener.identity.hello().unmeasured == ["forward", "wait", "transfer"]
 
 
-def evaluate(listener: Listener, now: list[int], batches: int, model: torch.nn.Module) -> None:
-    for _ in range(batches):
+def test_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
+    now[0] += 2
+    for _ in range(3):
         fetch(listener, now, iterator="held out")
         with torch.no_grad():
             listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
             now[0] += 8
             listener.parallel_ends(None, (model,))
-
-
-def test_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
-    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
-    now[0] += 2
-    evaluate(listener, now, 3, model)
     fetch(listener, now)
     now[0] += 1
     step = train(listener, now)

@@ -121,11 +121,6 @@ def test_the_command_of_a_run_starts_it_again():
     assert command_line(replace(run, argv=[])) == ["pkg.train", "--lr", "0 1"]
 
 
-def clipboard_of(terminal) -> str:
-    """What the last OSC 52 put into the clipboard."""
-    return base64.b64decode(re.findall(rb"\x1b\]52;c;([^\x07]*)\x07", terminal.raw)[-1]).decode()
-
-
 @pytest.mark.terminal
 def test_the_report_of_a_recording_is_copied_in_a_terminal(home):
     with Terminal("ddpmon", "demo") as terminal:
@@ -138,7 +133,7 @@ def test_the_report_of_a_recording_is_copied_in_a_terminal(home):
             assert entry in shown
         terminal.press(b"markdown\r")
         terminal.wait_for("copied, also to ")
-        text = clipboard_of(terminal)
+        text = base64.b64decode(re.findall(rb"\x1b\]52;c;([^\x07]*)\x07", terminal.raw)[-1]).decode()
         assert text.startswith("### ")
         assert "**Verdict:**" in text
         terminal.leave()

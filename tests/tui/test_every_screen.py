@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from tests.tui.terminal import Terminal
+from tests.tui.terminal import DEADLINE_S, Terminal
 
 pytestmark = pytest.mark.e2e
 
@@ -33,12 +33,12 @@ BEGIN, END = b"\x1b[?2026h", b"\x1b[?2026l"
 CLEARS = re.compile(rb"\x1b\[2J|\x1b\[3J|\x1b\[H\x1b\[0?J|\x1bc")
 
 
-def visit(terminal: Terminal) -> None:
-    """All screens, each by its digit, and what is on it."""
-    for digit, texts in ANSWERS.items():
+def visit(terminal: Terminal, answers: dict[bytes, tuple[str, ...]], within: float = DEADLINE_S) -> None:
+    """Go to screens, each by its digit, and see what is on it."""
+    for digit, texts in answers.items():
         terminal.press(digit)
         for text in texts:
-            terminal.wait_for(text)
+            terminal.wait_for(text, within)
 
 
 def inspect_filter_help(terminal: Terminal, rank: int) -> None:
@@ -75,7 +75,7 @@ def test_a_recording_answers_on_every_screen(home):
         terminal.press(b"{{{{{}}}")  # from the beginning: connected, the first step, a rank is late
         shown = terminal.wait_for("rank 2 is slow: +30")
         late = step_of(shown)
-        visit(terminal)
+        visit(terminal, ANSWERS)
         inspect_filter_help(terminal, 2)
         terminal.press(b",,,,")
         terminal.wait_until(lambda shown: 0 < step_of(shown) < late, "the step before")
@@ -93,14 +93,7 @@ def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
         terminal.wait_for("WAITING", LIVE_S)
         terminal.wait_for("importing", LIVE_S)
         terminal.wait_for("rank 1 is slow", LIVE_S)
-        answers = dict(ANSWERS)
-        del answers[b"7"]  # it prints nothing before its end
-        for digit, texts in answers.items():
-            terminal.press(digit)
-            for text in texts:
-                terminal.wait_for(text, LIVE_S)
-        terminal.press(b"7")
-        terminal.wait_for("─output of all ranks")
+        visit(terminal, ANSWERS | {b"7": ("─output of all ranks",)}, LIVE_S)  # it prints nothing before its end
         inspect_filter_help(terminal, 1)
         terminal.press(b" ")
         shown = terminal.wait_for("space go on")  # in the last row, so that those above it are painted

@@ -10,17 +10,13 @@ from tests.tui.driving import drive, screen_text
 from tests.tui.terminal import Terminal
 
 
-def place_of(app, text):
-    """(column, line) of a text on the screen."""
-    rows = screen_text(app).splitlines()
-    return next((row.index(text), y) for y, row in enumerate(rows) if text in row)
-
-
 def clicked(text, *, times=1):
     """A step of `drive`: click on a text."""
 
     async def click(app, pilot):
-        await pilot.click(offset=place_of(app, text), times=times)
+        rows = screen_text(app).splitlines()
+        y = next(y for y, row in enumerate(rows) if text in row)
+        await pilot.click(offset=(rows[y].index(text), y), times=times)
 
     return click
 

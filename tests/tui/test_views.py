@@ -7,6 +7,7 @@ import pytest
 
 from ddpmon.messages import Collective, Finding, PrintedView, Stack
 from ddpmon.runs.logs import Said
+from ddpmon.tui import keys
 from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, snapshots
@@ -133,8 +134,8 @@ def test_ranks_without_the_value_come_last_either_way():
     calm = snapshots.running(8, 8)
     ranks = [snapshots.replace(rank, own_ms=None if rank.rank == 2 else rank.own_ms) for rank in calm.ranks]
     calm = snapshots.replace(calm, ranks=ranks)
-    for keys in (("2",), ("2", "S")):
-        assert first_column(drive(calm, *keys)[1])[-1] == 2
+    for pressed in (("2",), ("2", "S")):
+        assert first_column(drive(calm, *pressed)[1])[-1] == 2
 
 
 def test_columns_move_sideways_and_no_further_than_the_last():
@@ -179,12 +180,6 @@ def test_inspect_says_where_a_rank_is_and_what_it_waits_in():
     assert "waits in DDP's gradient all-reduce" in text
 
 
-def keys_that_open():
-    from ddpmon.tui import keys
-
-    return [key for key in keys.KEYS if key.opens]
-
-
 def test_no_color_leaves_none_on_any_screen(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -195,7 +190,7 @@ def test_no_color_leaves_none_on_any_screen(monkeypatch):
                     colour is None or colour.is_default for colour in (segment.style.color, segment.style.bgcolor)
                 )
 
-    steps = [step for key in keys_that_open() for step in (key.keys, look)]
+    steps = [step for key in keys.KEYS if key.opens for step in (key.keys, look)]
     drive(snapshots.slow(), *steps, "2", "enter", look)
 
 
