@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import subprocess
@@ -179,24 +180,19 @@ def environment(address: str | None, **more: str) -> dict[str, str]:
     return env
 
 
-def torchrun(nproc: int, script: Path, *args: str, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a script on real ranks and wait for it."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc)]
-    return subprocess.run(
-        [*command, str(script), *args],
-        env=environment(address, **env),
-        capture_output=True,
-        text=True,
-        timeout=120 * busy_factor(),
-        check=False,
-    )
-
-
 def forked(
     nproc: int | None, script: Path, *args: str, address: str | None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script on real ranks that were forked with torch imported, or in one process, and wait for it."""
     return ranks.run(nproc, script, *args, environment=environment(address, **env))
+
+
+def watched(ear: Ear, nproc: int | None, script: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script on ranks that an ear hears, until all have said goodbye."""
+    done = forked(nproc, script, *args, address=ear.address, **env)
+    assert done.returncode == 0, done.stderr
+    ear.wait(lambda: ear.goodbyes() == set(range(nproc or 1)))
+    return done
 
 
 def bare_and_watched(ear: Ear, folder: Path, nproc: int, script: Path, *args: str, **env: str) -> Both:
@@ -219,6 +215,11 @@ class Ways(Both):
     steps: dict[str, tuple[list[Step], ...]]
     """Steps of both ranks, by way."""
 
+    def losses(self, way: str, rank: int) -> list[float]:
+        """Return what the script printed as the loss of each step."""
+        lines = [line for line in self.watched.splitlines() if line.startswith(f"{way} {rank} ")]
+        return [loss for line in lines for loss in ast.literal_eval(line.split(" ", 2)[2])]
+
 
 def ways(ear: Ear, folder: Path, script: Path, names: Iterable[str]) -> Ways:
     """Run ways of training once without us and once with an ear."""
@@ -233,10 +234,10 @@ def ways(ear: Ear, folder: Path, script: Path, names: Iterable[str]) -> Ways:
     return Ways(**vars(runs), steps=steps)
 
 
-def python(script: Path, *args: str, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in one process and wait for it."""
+def python(*words: str | Path, address: str | None, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter with these arguments, a script first, and wait for it."""
     return subprocess.run(
-        [sys.executable, str(script), *args],
+        [sys.executable, *map(str, words)],
         env=environment(address, **env),
         capture_output=True,
         text=True,

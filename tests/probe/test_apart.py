@@ -15,7 +15,7 @@ from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.messages import DDP, LOCAL_SGD, NOT_PARALLEL, PARALLEL_JOIN, Finding
 from ddpmon.probe.comparisons import Apart
 from ddpmon.probe.parallelism import Parallelism
-from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, forked
+from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, watched
 
 SCRIPT = SCRIPTS / "apart.py"
 
@@ -63,8 +63,7 @@ def test_ranks_that_train_apart_without_meaning_to_are_told_so(ear: Ear, tmp_pat
 
 @pytest.mark.e2e
 def test_ranks_that_reduce_gradients_by_hand_do_not_train_apart(ear: Ear) -> None:
-    assert forked(2, SCRIPT, "reduced_by_hand", address=ear.address).returncode == 0
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPT, "reduced_by_hand")
     assert judged(ear) == (NOT_PARALLEL, [])
 
 

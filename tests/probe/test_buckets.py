@@ -23,7 +23,7 @@ def both(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield bare_and_watched(ear, folder, 3, SCRIPT, DDPMON_BUCKETS="1")
 
 
-@pytest.mark.parametrize("way", [way.__name__ for way in WAYS])
+@pytest.mark.parametrize("way", WAYS)
 def test_weights_are_bit_identical(both: Both, way: str) -> None:
     assert both.same_weights(way)
 

@@ -12,7 +12,7 @@ from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
-from tests.probe.conftest import SCRIPTS, Ear, forked
+from tests.probe.conftest import SCRIPTS, Ear, watched
 
 OF_MACHINES = {kind.name for kind in KINDS if kind.by_cost or kind.fewest_steps > 40} | {"cpu_starved", "pauses"}
 """Kinds of findings that a busy machine causes in any run."""
@@ -20,9 +20,7 @@ OF_MACHINES = {kind.name for kind in KINDS if kind.by_cost or kind.fewest_steps 
 
 def found(ear: Ear, mode: str) -> dict[str, Finding]:
     """Train in some way on two ranks, and judge the run at its end."""
-    done = forked(2, SCRIPTS / "checks.py", mode, address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPTS / "checks.py", mode)
     run = Run("test", "checks", ["true"], "checks.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
     store = Store(run, Registry("test", 2, "here"), Clock(0, run.created_at), live=True)
     now = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.findings import of_kinds
-from tests.probe.conftest import SCRIPTS, Ear, forked
+from tests.probe.conftest import SCRIPTS, Ear, watched
 from tests.worlds import world_of
 
 pytestmark = pytest.mark.e2e
@@ -13,9 +13,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize(("how", "kinds"), [("once", []), ("often", ["gc_pauses"])])
 def test_one_collection_is_no_habit(ear: Ear, how: str, kinds: list[str]) -> None:
-    done = forked(2, SCRIPTS / "collecting.py", how, address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPTS / "collecting.py", how)
     told = {rank: ear.steps(rank) for rank in (0, 1)}
     collected_us = [sum(step.gc_us for step in steps) for steps in told.values()]
     length_us = sum(step.length_us for step in told[0])

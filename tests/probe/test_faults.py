@@ -11,7 +11,7 @@ import pytest
 from benchmarks.ports import free_port
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
-from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked
+from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked, python
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -76,15 +76,8 @@ def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: P
 
 def test_a_rank_that_torchrun_restarts_counts_anew_and_leaves_the_cause_and_torchruns_traceback(ear: Ear) -> None:
     """One rank: with several, gloo itself often fails to connect again in the second attempt."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    done = subprocess.run(
-        [*command, "--max-restarts", "1", str(SCRIPTS / "restarted.py")],
-        env=environment(ear.address),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--max-restarts", "1")
+    done = python(*torchrun, SCRIPTS / "restarted.py", address=ear.address)
     assert done.returncode == 1, done.stderr
     ear.wait(lambda: len(ear.failures()) == 2)
     attempts = {hello.pid: hello.restart for hello in ear.hellos()}

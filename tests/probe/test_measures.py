@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from ddpmon.messages import OWN_PHASES, SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step
-from tests.probe.conftest import SCRIPTS, Ear, adds_up, forked, torchrun
+from tests.probe.conftest import SCRIPTS, Ear, adds_up, forked, python, watched
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -31,7 +31,8 @@ def low_own(steps: list[Step], phase: str) -> float:
 
 
 def test_every_step_arrives_once_and_its_phases_add_up(ear: Ear) -> None:
-    done = torchrun(2, SMALL, "--steps", "60", address=ear.address)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = python(*torchrun, SMALL, "--steps", "60", address=ear.address)
     assert done.returncode == 0, done.stderr
     ear.wait(lambda: ear.goodbyes() == {0, 1})
     losses = [float(value) for value in done.stdout.split()[1:]]
@@ -59,9 +60,7 @@ def test_every_step_arrives_once_and_its_phases_add_up(ear: Ear) -> None:
 @pytest.mark.parametrize(("phase", "rank"), [*((phase, 1) for phase in OWN_PHASES), ("forward", 0)])
 def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase: str, rank: int) -> None:
     """The model has buffers, which rank 0 broadcasts in forward: whoever waits there must not look slow."""
-    done = forked(2, SMALL, "--slow", f"{phase}:{rank}", address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SMALL, "--slow", f"{phase}:{rank}")
     late, other = ear.steps(rank), ear.steps(1 - rank)
     excess = {p: low_own(late, p) - low_own(other, p) for p in OWN_PHASES}
     assert 0.8 * DELAY_US < excess.pop(phase) < BUSY * DELAY_US
@@ -74,9 +73,7 @@ def test_a_delay_shows_in_its_phase_on_its_rank_and_nowhere_else(ear: Ear, phase
 
 def test_a_collective_of_the_script_is_a_synchronisation(ear: Ear) -> None:
     """Rank 0 is late by its own work; rank 1, blocked in the collective, must not look busy."""
-    done = forked(2, SMALL, "--collective", address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SMALL, "--collective")
     assert low_own(ear.steps(0), "other") > DELAY_US * 0.9
     assert low_own(ear.steps(1), "other") < DELAY_US / 4
     steps = ear.steps(1)[5:]

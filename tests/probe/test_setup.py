@@ -7,7 +7,7 @@ from ddpmon.analysis.processes.replicas import Unchanged
 from ddpmon.messages import DDP, PARALLEL_JOIN, TENSOR_PARALLEL, Loader, Model, Setup
 from ddpmon.messages.setup import ANOMALY, DISTRIBUTED_SAMPLER, SEED_VARIES
 from tests.findings import of_kinds
-from tests.probe.conftest import SCRIPTS, forked, listening
+from tests.probe.conftest import SCRIPTS, listening, watched
 from tests.worlds import own_times, world_with
 
 KINDS = (
@@ -34,10 +34,8 @@ TOLD = {
 def heard(socket_dir):
     """Return the output of the ranks, and the last setup that the hub heard of each."""
     with listening(socket_dir) as ear:
-        done = forked(2, SCRIPTS / "setups.py", address=ear.address)
-        assert done.returncode == 0, done.stderr
+        done = watched(ear, 2, SCRIPTS / "setups.py")
         assert "ddpmon:" not in done.stderr
-        ear.wait(lambda: ear.goodbyes() == {0, 1})
     return done.stdout, {hello.rank: hello.setup for hello in ear.hellos()}
 
 

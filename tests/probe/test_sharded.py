@@ -12,12 +12,11 @@ from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_COLLECTIVE
 from tests.findings import judged
-from tests.probe.conftest import SCRIPTS, Both, Ear, adds_up, bare_and_watched, forked, listening
+from tests.probe.conftest import SCRIPTS, Both, Ear, adds_up, bare_and_watched, listening, watched
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "sharded.py"
 WAYS = ("fsdp2", "recomputed", "blocks", "fsdp")
-LATE_STEPS = 60
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +50,7 @@ def test_the_kind_is_told_as_it_changes(both: Both) -> None:
 
 
 def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear) -> None:
-    done = forked(2, SCRIPT, "tensor_parallel", "--late", "1", "--steps", str(LATE_STEPS), address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPT, "tensor_parallel", "--late", "1", "--steps", "60")
     assert {hello.parallelism for hello in ear.hellos()[-2:]} == {"tensor parallel"}
     aligner = Aligner(2)
     for rank in (0, 1):

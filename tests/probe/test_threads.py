@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon.messages import STAGE_ENDED
-from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, forked
+from tests.probe.conftest import SCRIPTS, Ear, bare_and_watched, watched
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "threads.py"
@@ -26,15 +26,12 @@ def test_a_thread_that_trains_is_the_training_thread_and_another_one_after_it(ea
 
 
 def test_a_thread_that_sets_up_the_process_group_is_the_training_thread(ear: Ear) -> None:
-    assert forked(2, SCRIPT, "all_in_a_thread", address=ear.address).returncode == 0
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPT, "all_in_a_thread")
     assert [len(ear.steps(rank)) for rank in (0, 1)] == [6, 6]
 
 
 def test_of_several_threads_that_train_a_note_says_which_one_is_watched(ear: Ear) -> None:
-    done = forked(2, SCRIPT, "two_at_once", address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPT, "two_at_once")
     for rank in (0, 1):
         assert len(ear.steps(rank)) == 6, "of one of them"
         (note,) = {note for hello in ear.hellos() if hello.rank == rank for note in hello.notes if "threads" in note}

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from ddpmon.messages import ALONE
-from tests.probe.conftest import SCRIPTS, Ear, environment, forked, python
+from tests.probe.conftest import SCRIPTS, Ear, environment, forked, python, watched
 
 pytestmark = pytest.mark.e2e
 WORLD = SCRIPTS / "world.py"
@@ -63,9 +63,7 @@ def test_ranks_started_by_hand_are_watched(ear: Ear) -> None:
 
 
 def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:
-    done = forked(None, SCRIPTS / "single.py", address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0})
+    done = watched(ear, None, SCRIPTS / "single.py")
     losses = [float(line) for line in done.stdout.split()]
     assert [step.loss for step in ear.steps(0)] == losses
     scalars = [scalar for batch in ear.batches(0) for scalar in batch.scalars]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from ddpmon.messages import (
     SYNC_GRADIENTS,
     WEIGHTS,
 )
-from tests.probe.conftest import SCRIPTS, Ear, Ways, adds_up, forked, listening, ways
+from tests.probe.conftest import SCRIPTS, Ear, Ways, adds_up, listening, watched, ways
 
 pytestmark = pytest.mark.e2e
 SCRIPT = SCRIPTS / "ways.py"
@@ -90,9 +89,7 @@ def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
 def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
     """Unscaled under GradScaler, summed under accumulation, also where an epoch's last step has fewer batches."""
     for rank in (0, 1):
-        lines = [line for line in both.watched.splitlines() if line.startswith(f"{way} {rank} ")]
-        losses = [loss for line in lines for loss in ast.literal_eval(line.split(" ", 2)[2])]
-        assert [step.loss for step in both.steps[way][rank]] == pytest.approx(losses, rel=1e-6)
+        assert [step.loss for step in both.steps[way][rank]] == pytest.approx(both.losses(way, rank), rel=1e-6)
 
 
 def test_samples_are_found_in_any_batch(both: Ways) -> None:
@@ -185,9 +182,7 @@ def test_collectives_that_are_waited_for_later_are_synchronisations_then(both: W
 
 def test_gradients_that_ddp_never_saw_are_counted(ear: Ear) -> None:
     """The script calls model.module: a step is the optimizer's then, and the mistake is told."""
-    done = forked(2, SCRIPT, "never_synchronised", address=ear.address)
-    assert done.returncode == 0, done.stderr
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
+    watched(ear, 2, SCRIPT, "never_synchronised")
     assert len(ear.steps(0)) == 12
     assert ear.batches(0)[-1].unsynchronised == 12
     told = [(d.step, d.updates) for batch in ear.batches(0) for d in batch.digests]

@@ -1,6 +1,7 @@
 """Trains one small model in several ways and saves what comes out, for a comparison bit by bit."""
 
 import argparse
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -28,75 +29,40 @@ def train(model, optimizer, *, set_to_none: bool = True, steps: int = 8, accumul
         optimizer.step()
 
 
-def plain():
-    model, optimizer = make()
-    train(model, optimizer)
+def trained(hook=lambda model: None, options=(), how=()):
+    """Train a model that has a hook. options: of the model; how: of `train`."""
+    model, optimizer = make(**dict(options))
+    hook(model)
+    train(model, optimizer, **dict(how))
     return model
 
 
-def view():
-    model, optimizer = make(gradient_as_bucket_view=True)
-    train(model, optimizer)
-    return model
+def compressed(model):
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 
 
-def view_kept():
-    """Gradients stay where they are: DDP divides them in place."""
-    model, optimizer = make(gradient_as_bucket_view=True)
-    train(model, optimizer, set_to_none=False)
-    return model
+def builtin(model):
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
 
 
-def view_accumulated():
-    model, optimizer = make(gradient_as_bucket_view=True)
-    train(model, optimizer, set_to_none=False, accumulate=3)
-    return model
+def power_sgd(model):
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=3, min_compression_rate=1)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def double():
     torch.set_default_dtype(torch.float64)
     try:
-        model, optimizer = make()
-        train(model, optimizer)
+        return trained()
     finally:
         torch.set_default_dtype(torch.float32)
-    return model
-
-
-def static_graph():
-    model, optimizer = make(static_graph=True)
-    train(model, optimizer)
-    return model
-
-
-def fp16():
-    model, optimizer = make()
-    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    train(model, optimizer)
-    return model
-
-
-def power_sgd():
-    """One bucket: with several, its callbacks issue collectives in any order, which gloo does not survive."""
-    model, optimizer = make(bucket_cap_mb=25)
-    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=3, min_compression_rate=1)
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    train(model, optimizer)
-    return model
 
 
 def late_hook():
     """Registered after the first step."""
     model, optimizer = make()
     train(model, optimizer, steps=1)
-    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    train(model, optimizer)
-    return model
-
-
-def builtin():
-    model, optimizer = make()
-    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    compressed(model)
     train(model, optimizer)
     return model
 
@@ -113,19 +79,31 @@ def uneven():
     return model
 
 
-WAYS = (
-    *(plain, view, view_kept, view_accumulated, double, static_graph),
-    *(fp16, power_sgd, late_hook, builtin, uneven),
-)
+VIEW = {"gradient_as_bucket_view": True}
+WAYS = {
+    "plain": trained,
+    "view": partial(trained, options=VIEW),
+    # Gradients stay where they are: DDP divides them in place.
+    "view_kept": partial(trained, options=VIEW, how={"set_to_none": False}),
+    "view_accumulated": partial(trained, options=VIEW, how={"set_to_none": False, "accumulate": 3}),
+    "double": double,
+    "static_graph": partial(trained, options={"static_graph": True}),
+    "fp16": partial(trained, compressed),
+    # One bucket: with several, its callbacks issue collectives in any order, which gloo does not survive.
+    "power_sgd": partial(trained, power_sgd, {"bucket_cap_mb": 25}),
+    "late_hook": late_hook,
+    "builtin": partial(trained, builtin),
+    "uneven": uneven,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--save")
     save = parser.parse_args().save
     dist.init_process_group("gloo")
-    for way in WAYS:
-        trained = way()
-        torch.save(trained.module.state_dict(), f"{save}.{way.__name__}.{dist.get_rank()}")
+    for name, way in WAYS.items():
+        model = way()
+        torch.save(model.module.state_dict(), f"{save}.{name}.{dist.get_rank()}")
     dist.barrier()
-    del trained  # else gloo's thread and this one may wait for each other for ever
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
