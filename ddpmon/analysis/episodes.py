@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.slowness.slowdown import WORTH
+from ddpmon.analysis.slowness.slowdown import WORTH, gain_without
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import counted, duration
 from ddpmon.messages import Episode, Finding
@@ -125,7 +125,7 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
     severity = finding.severity
     if over or last.ended is not None:
         gravest = min((episode.severity for episode in record), key=GRAVEST_FIRST.index)
-        worth = cost is not None and WORTH.reached(seconds / max(seconds - cost, 1e-9))
+        worth = cost is not None and WORTH.reached(gain_without(cost, seconds))
         severity = gravest if worth else "info" if last.ended is not None else severity
     times = sum(episode.times for episode in record)
     text = finding.text

@@ -29,6 +29,12 @@ def measured_cells(values: Floats, low: float, high: float) -> bytes:
     return quantise(values, ~np.isnan(values), low, high).tobytes()
 
 
+def finite_range(values: Floats) -> tuple[float, float]:
+    """Return the lowest and the highest finite value; 0 and 1 if there is none."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+
+
 _MISSES = 20
 """In a hot stretch, one bin in this number may be cool, because single steps vary."""
 

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import BINS, Bytes, quantise
+from ddpmon.analysis.over_time.cells import BINS, Bytes, finite_range, quantise
 from ddpmon.analysis.over_time.gpu_idle import GpuIdle
 from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins, Part
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
@@ -166,8 +166,7 @@ class Heat:
             values, (low, high) = shown.mean("idle"), IDLE
         elif metric == "loss":
             values = shown.mean("loss")
-            finite = values[has_value & np.isfinite(values)]
-            low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+            low, high = finite_range(values[has_value])
         elif metric in {"wait", "step"}:
             step = np.maximum(step_ms(shown), 1e-9)
             values = shown.mean("wait") / step if metric == "wait" else step / np.nanmedian(step) - 1

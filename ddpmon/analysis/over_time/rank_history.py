@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import measured_cells, quantise
+from ddpmon.analysis.over_time.cells import finite_range, measured_cells, quantise
 from ddpmon.analysis.over_time.heat import Heat, LateSteps, step_ms
 from ddpmon.analysis.over_time.mean_bins import Bins
 from ddpmon.analysis.statistics.arrays import Floats, Ints
@@ -56,8 +56,7 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
     has_loss = bins.count("loss", np.array([place]))[:, 0] > 0
     if has_loss.any():
         loss, usual = bins.mean("loss", np.array([place]))[:, 0], _medians(bins.mean("loss", peers))
-        finite = np.concatenate([each[np.isfinite(each)] for each in (loss, usual)])
-        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+        low, high = finite_range(np.concatenate([loss, usual]))
         cells = quantise(loss, has_loss, low, high).tobytes()
         rows.append(Course(rank, "loss", low, high, cells, measured_cells(usual, low, high)))
     return rows

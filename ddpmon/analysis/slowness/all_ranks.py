@@ -11,7 +11,7 @@ from ddpmon.analysis.slowness.excess import own_change, sample_of_peers
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown, gain_without
 from ddpmon.analysis.slowness.some_ranks import SETTLED_STEPS
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
@@ -60,7 +60,7 @@ def describe_all(
     longer = length if len(columns) == len(rows.world.ranks) else change.sum(axis=1)
     cost = max(0.0, float((longer[begin:end] * steps).sum()))
     names = (*OWN_PHASES, "transfer")
-    gain = total / max(total - cost, 1e-9)
+    gain = gain_without(cost, total)
     return Slowdown(
         ranks=rows.world.ranks,
         scope="all",

@@ -11,7 +11,7 @@ from ddpmon.analysis.slowness.bursts import may_be_burst
 from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.past import Past, RunRows
 from ddpmon.analysis.slowness.rotating import describe_rotating
-from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown
+from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown, gain_without
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
 from ddpmon.analysis.statistics.arrays import median
 from ddpmon.analysis.steps import what_if
@@ -148,7 +148,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
     # Beside others, a slowdown may cost nothing alone, as one of two equally slow ranks; or nothing in addition to
     # them.
     took_ms = float((rows.length_ms * rows.steps).sum())
-    of_run = {id(one): took_ms / max(took_ms - one.cost_ms, 1e-9) for one in (*found, *before)}
+    of_run = {id(one): gain_without(one.cost_ms, took_ms) for one in (*found, *before)}
     costs = {id(one): one.gain if one.until is None else of_run[id(one)] for one in found}
     if len(present) > 1:
         latest = max(one.since for one in present)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import FILTERS, Whitening
-from ddpmon.analysis.statistics.arrays import Floats, median
+from ddpmon.analysis.statistics.arrays import Floats, Ints, median
 from ddpmon.analysis.statistics.excess import SMOOTHED, steady
 from ddpmon.analysis.threshold import Threshold
 
@@ -51,6 +51,11 @@ class Onset:
     evidence: float
     """Log Bayes factor against no change."""
     is_ramp: bool
+
+    def in_steps(self, first: Floats | Ints) -> tuple[int, tuple[int, int]]:
+        """Return `index` and `within` as numbers of steps, given the first step of each value, [N]."""
+        low, high = self.within
+        return int(first[self.index]), (int(first[low]), int(first[high]))
 
 
 def onset(series: Floats, *, may_be_constant: bool) -> Onset:

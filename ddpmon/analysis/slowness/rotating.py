@@ -13,7 +13,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.onset import onset
-from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, WORTH, Slowdown
+from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, WORTH, Slowdown, gain_without
 from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_STEPS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS
@@ -84,7 +84,7 @@ def describe_rotating(
     if before and before.since < world.step[0]:
         cost = before.cost_ms + float(lost[part.step > before.as_of].sum())
     total = float(part.step_ms.sum())
-    gain = total / max(total - float(lost.sum()), 1e-9)
+    gain = gain_without(float(lost.sum()), total)
     described = Slowdown(
         ranks=_involved(world, who, len(columns)),
         scope="rotating",
@@ -119,8 +119,7 @@ def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     part = world.between(begin, len(world))
     over = part.own_ms[:, columns] - medians(np.delete(part.own_ms, columns, axis=1))[:, None]
     mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
-    step_ms = float(part.step_ms.mean())
-    return not WORTH.reached(step_ms / max(step_ms - mostly_ms, 1e-9))
+    return not WORTH.reached(gain_without(mostly_ms, float(part.step_ms.mean())))
 
 
 def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:
@@ -134,7 +133,7 @@ def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int,
     if signal is not None and (signal.step < steps[0] or len(steps) < 2 * FEWEST_ROWS):
         return signal.step, (signal.step, signal.step)
     found = onset(lead[around], may_be_constant=around.start == 0)
-    step, (low, high) = int(steps[found.index]), (int(steps[edge]) for edge in found.within)
+    step, (low, high) = found.in_steps(steps)
     if signal is None or abs(step - signal.step) <= TOGETHER_STEPS:
         return step, (low, high)
     return signal.step, (min(low, signal.step), max(high, signal.step))
@@ -188,7 +187,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
         error_ms = strays**0.5 / square
         least = item_ms + certain * error_ms if held else item_ms
         lost, total = float(_lost_ms(own, counts, least).sum()), float(part.step_ms.sum())
-        if (held or item_ms >= certain * error_ms) and WORTH.reached(total / max(total - lost, 1e-9)):
+        if (held or item_ms >= certain * error_ms) and WORTH.reached(gain_without(lost, total)):
             return Uneven(unit, max(item_ms, 0.0))
     return None
 

@@ -27,6 +27,11 @@ WORTH = Threshold(
 )
 
 
+def gain_without(lost: float, took: float) -> float:
+    """Return the time that some steps took, divided by the time that they would take without the time they lost."""
+    return took / max(took - lost, 1e-9)
+
+
 @dataclass(frozen=True)
 class Slowdown:
     """A slowdown: some ranks take longer than the others, or all ranks take longer than before.

@@ -13,7 +13,7 @@ from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
-from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown
+from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown, gain_without
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median
 from ddpmon.analysis.steps import what_if
@@ -139,9 +139,8 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
         first, series, size = _uniform(rows, values, begin, lower, end)
         if len(series) >= who.FEWEST_ROWS:
             found = onset(series, may_be_constant=lower == 0)
-            since = int(first[found.index])
-            # Its beginning lies within a block of this size.
-            within = int(first[found.within[0]]) - size + 1, int(first[found.within[1]]) + size - 1
+            since, (low, high) = found.in_steps(first)
+            within = low - size + 1, high + size - 1  # Its beginning lies within a block of this size.
             pattern = "ramp" if found.is_ramp else pattern
             begin = rows.index(since)
     until = None
@@ -188,11 +187,11 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
     if short or found.evidence < EVIDENCE or fell < both[0][was] / 2 or rose < both[1][now] / 2:
         return [span]
     at = begin + found.index
-    within = int(rows.first[begin + found.within[0]]), int(rows.first[begin + found.within[1]])
+    since, within = found.in_steps(rows.first[begin:end])
     old = replace(
         span, end=at, until=rows.last_step(at - 1), pattern="stretch" if span.pattern == "lasting" else span.pattern
     )
-    return [old, replace(span, begin=at, since=int(rows.first[at]), within=within)]
+    return [old, replace(span, begin=at, since=since, within=within)]
 
 
 def _described(
@@ -240,7 +239,7 @@ def _described(
     else:
         cost = count * loss
     # If other ranks delay the latest steps, the cost of the earlier steps still counts.
-    gain = total / max(total - cost * (alone / loss if loss else 1.0), 1e-9)
+    gain = gain_without(cost * (alone / loss if loss else 1.0), total)
     return Slowdown(
         ranks=tuple(rows.world.ranks[place] for place in group.columns),
         scope=scope,

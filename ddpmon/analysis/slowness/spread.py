@@ -83,6 +83,20 @@ class _Memory:
         self._sum_of_squares = (1 - rates) ** 2 * self._sum_of_squares + rates**2
         return rates
 
+    def squares(self, contrasts: Float32s, usual: Floats | Float32s, slow: Bools) -> Floats | Float32s:
+        """Return the squares of contrasts, clipped so that a fault adds little to their mean.
+
+        Args:
+            contrasts: [P, K, R] Contrasts of a block.
+            usual: [P, K, 1] Their mean square.
+            slow: [P, R] True for ranks with a signal.
+
+        """
+        limit = np.where(slow[:, None], usual, LARGEST * usual)
+        limit[:, self.looks[: contrasts.shape[1]] == 0] = np.inf
+        squares: Floats | Float32s = np.minimum(np.square(contrasts), limit)
+        return squares
+
     def independent(self) -> Floats:
         """Return the number of independent values in a mean, [K] (Kish's effective number; overlaps count less)."""
         looks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
@@ -142,9 +156,7 @@ class PeerSpread:
         """
         count = contrasts.shape[1]
         usual = self._squares[:, :count].mean(axis=2, keepdims=True)
-        limit = np.where(slow[:, None, self._sample], usual, LARGEST * usual)
-        limit[:, self._memory.looks[:count] == 0] = np.inf
-        squares = np.minimum(np.square(contrasts[..., self._sample]), limit)
+        squares = self._memory.squares(contrasts[..., self._sample], usual, slow[:, self._sample])
         rates = self._memory.rates(ready)[:count].astype(np.float32)
         self._squares[:, :count] += rates[:, None] * (squares - self._squares[:, :count])
         self._fourth[:, :count] += rates * (np.square(squares).mean(axis=2) - self._fourth[:, :count])
@@ -182,10 +194,7 @@ class PastSpread:
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
         """Learn from the squares of these contrasts; the arguments are those of `PeerSpread.learn`."""
         count = contrasts.shape[1]
-        mean = self._means[0, :, :count, None]
-        limit = np.where(slow[:, None], mean, LARGEST * mean)
-        limit[:, self._memory.looks[:count] == 0] = np.inf
-        squares = np.minimum(np.square(contrasts), limit)
+        squares = self._memory.squares(contrasts, self._means[0, :, :count, None], slow)
         self._waiting[self._at, :, :, :count] = squares.mean(axis=2), np.square(squares).mean(axis=2)
         self._ready[self._at] = ready
         columns = np.arange(len(CONTRASTS))
