@@ -87,7 +87,7 @@ class LevelSinceStart:
         batched = np.maximum(double, 2 * double - means.var(axis=0, ddof=1)) / self._batches
         mean, square, before, after, product = self._moments
         variance, covariance = np.maximum((square - mean**2, product - before * after), 0.0)
-        alike = mean_correlation(self._steps, MEMORY)
+        alike = mean_correlation(np.arange(self._steps, 0, -1), MEMORY)
         others = max(ranks - 1, 1)
         unseen = alike * UNSEEN_ERRORS / sqrt(self._steps * others)
         # The variance of a short stretch of wandering noise around its own mean is only a part of its full variance.

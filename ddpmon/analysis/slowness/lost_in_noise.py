@@ -6,6 +6,7 @@ from math import exp, log
 
 import numpy as np
 
+from ddpmon.analysis.slowness.level_since_start import UNSEEN_ERRORS
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, Slowdown
 from ddpmon.analysis.slowness.spread import mean_correlation
@@ -57,7 +58,8 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
 
     Noise that delays ranks for some steps varies while it does; a slowdown adds the same to each step. The noise is as
     large as the scatter of the values around their trend, and lasts as long as the correlation of neighbouring values
-    allows.
+    allows. It has grown if it was smaller in a quarter of the rows before: it may have grown some time before the ranks
+    seem to become slow.
 
     Args:
         rows: The run.
@@ -71,29 +73,40 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
     if size < FEWEST_ROWS:
         return False
     usual, now = (
-        median(np.array([_around_trend(values[last - size : last])[0] for last in range(end, first + size - 1, -size)]))
+        [_around_trend(values[last - size : last])[0] for last in range(end, first + size - 1, -size)]
         for first, end in ((0, begin), (begin, len(values)))
     )
-    if not NOISIER.reached(now / max(usual, 1e-9)):
+    if not NOISIER.reached(median(np.array(now)) / max(float(np.quantile(usual, 0.25, method="lower")), 1e-9)):
         return False
-    spread, around = _around_trend(values[begin:])
+    around = _around_trend(values[begin:])[1]
     level = float(around.mean())
     rest = around - level
-    alike = float((rest[1:] * rest[:-1]).sum() / max(float(rest @ rest), 1e-12))
-    # Two standard errors are added, and the bias that few values cause.
-    alike += (1 + 3 * max(alike, 0.0)) / count + 2 * (1 / count) ** 0.5
-    alike = mean_correlation(count, -1 / log(min(max(alike, 1e-9), exp(-1 / count))))
-    # The variance of a short stretch of noise around its own mean is only a part of its full variance.
-    return bool(level < CERTAIN_Z * spread * (alike / (1 - alike)) ** 0.5)
+    square = float(rest @ rest)
+    alike = float(rest[1:] @ rest[:-1]) / max(square, 1e-12)
+    # Some standard errors are added, and the bias that a line fitted to few values causes.
+    alike += (2 + 4 * max(alike, 0.0)) / count + UNSEEN_ERRORS * (1 / count) ** 0.5
+    memory = -1 / log(min(max(alike, 1e-9), exp(-1 / count)))
+    of_mean, of_line = (
+        mean_correlation(np.correlate(weights, weights, "full")[count - 1 :], memory)
+        for weights in (np.ones(count), _places(count))
+    )
+    # A short stretch of noise varies around its own trend less than around 0.
+    return bool(level < CERTAIN_Z * (square / count * of_mean / (1 - of_mean - of_line)) ** 0.5)
 
 
 def _around_trend(values: Floats) -> tuple[float, Floats]:
     """Return the robust standard deviation of values around a line, and the values without the slope and outliers."""
-    place = np.arange(len(values)) - (len(values) - 1) / 2
+    place = _places(len(values))
     level = values - place * float(place @ values) / float(place @ place)
     middle = median(level)
     spread = SIGMAS_PER_MAD * median(np.abs(level - middle))
     return spread, np.clip(level, middle - 4 * spread, middle + 4 * spread)
+
+
+def _places(count: int) -> Floats:
+    """Return equally spaced numbers around 0, [count]."""
+    places: Floats = np.arange(count, dtype=np.float64) - (count - 1) / 2
+    return places
 
 
 def _variance_change(variance: Floats) -> int:

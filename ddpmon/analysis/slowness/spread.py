@@ -47,10 +47,16 @@ def uncertain(freedom: Floats, z: Floats) -> Floats:
     return factor
 
 
-def mean_correlation(steps: int, memory: float) -> float:
-    """Return the mean correlation of all pairs of `steps` steps, also of each with itself, for noise with a memory."""
-    lags = np.arange(1, steps)
-    return float(steps + 2 * ((steps - lags) * np.exp(-lags / memory)).sum()) / steps**2
+def mean_correlation(products: Floats | Ints, memory: float) -> float:
+    """Return the share of the variance of noise with a memory that lies along some weights of steps.
+
+    Args:
+        products: [S] Sum of the products of weights that are 0, 1, 2, … steps apart; S, S - 1, S - 2, … for a mean.
+        memory: Number of steps within which the noise's correlation falls to 1/e.
+
+    """
+    first = float(products[0])
+    return (2 * float(products @ np.exp(-np.arange(len(products)) / memory)) - first) / (len(products) * first)
 
 
 def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:

@@ -235,3 +235,11 @@ def test_what_a_slow_step_costs_is_what_the_others_wait():
     _, (one,) = judgements(own)[-1]
     assert one.cost_ms == pytest.approx(ill - well, rel=0.1)
     assert one.gain == pytest.approx(ill / well, rel=0.015)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 6])
+def test_ranks_that_other_programs_begin_to_delay_for_a_while_are_not_slow(seed):
+    own = own_times(300, 4, seed=seed)
+    crowd = wandering(100, 4, share=0.3, lasts=30, seed=seed)[..., 0] - 1
+    own[200:, :, BACKWARD] += 3 * STEP_MS * np.maximum(0, crowd)
+    assert not [slowdowns for _, slowdowns in judgements(own, every=5) if slowdowns]
