@@ -45,7 +45,7 @@ def a_line_that_is_cut_shows_the_last_state_with_its_age(far, terminal):
     with far.locked():
         far.cut()
         shown = terminal.wait_until(lambda shown: re.search(r"STALE [1-9]\d*s", shown), "STALE with an age")
-        assert "the run continues; trying again: there: " in words(shown)
+        assert "training continues; trying again: there: " in words(shown)
         assert "step 30" in shown
     shows_it(terminal)
     wait_for(lambda: not before.is_running())

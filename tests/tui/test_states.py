@@ -104,14 +104,14 @@ def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     _, text = drive(source, *keys, is_muted, size=(120, 30))
     head = text.splitlines()
     assert "◌ STALE 14s" in head[0]
-    assert head[1].strip() == "no answer from the hub since 01:28:40: all values are from then; training continues"
+    assert head[1].strip() == "no answer from the hub since 01:28:40: values are from then; training continues"
 
 
 def test_a_silent_hub_of_a_run_that_was_told_to_stop_is_not_said_to_train_on():
     source = FakeSource(snapshots.slow(), silent=14.0)
-    _, text = drive(source, "x", "y", size=(120, 30))
+    _, text = drive(source, "x", "y")
     assert source.stops == [False]
-    assert text.splitlines()[1].endswith("all values are from then; the run was told to stop")
+    assert text.splitlines()[1].endswith(" values are from then; stop requested")
 
 
 def test_a_run_that_is_done_shows_what_went_wrong_and_its_state_once():

@@ -136,10 +136,10 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
         return "starting the hub…", "text"
     if frame.stale:
         last_heard = numbers.clock(snapshot.at)
-        goes_on = "the run was told to stop" if frame.stopping else "training continues"
+        goes_on = "stop requested" if frame.stopping else "training continues"
         if frame.trouble:
             return f"no connection since {last_heard}; {goes_on}; trying again: {plain(frame.trouble)}", "warn"
-        return f"no answer from the hub since {last_heard}: all values are from then; {goes_on}", "warn"
+        return f"no answer from the hub since {last_heard}: values are from then; {goes_on}", "warn"
     return None
 
 
