@@ -164,11 +164,11 @@ UNUSABLE = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "newer": (
         lambda path: execute(path, "UPDATE meta SET value = 99 WHERE key = 'schema'"),
-        "newer ddpmon (schema 99), and this version reads only schema 4",
+        "newer ddpmon (schema 99), and this version reads only schema 5",
     ),
     "earlier": (
-        lambda path: execute(path, "UPDATE meta SET value = 3 WHERE key = 'schema'"),
-        "earlier ddpmon (schema 3), and this version reads only schema 4",
+        lambda path: execute(path, "UPDATE meta SET value = 4 WHERE key = 'schema'"),
+        "earlier ddpmon (schema 4), and this version reads only schema 5",
     ),
 }
 """Ways to damage a recording so that it cannot be shown, and the message for each."""

@@ -129,24 +129,14 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
     own = {name: world.phases_ms[..., place] for place, name in enumerate(OWN_PHASES)}
     for name, ms in {"length": world.length_ms, **own, "wait": world.wait_ms, "transfer": world.transfer_ms}.items():
         us = np.round(ms * 1e3).astype(np.int64)
-        if complete or name not in {"wait", "transfer"}:
-            columns += [
-                summed(us).tolist(),
-                np.minimum.reduceat(us, first, axis=0).tolist(),
-                np.maximum.reduceat(us, first, axis=0).tolist(),
-            ]
-        else:
-            no_waits = [[None] * shape[1] for _ in first]
-            columns += [np.zeros_like(count).tolist(), no_waits, no_waits]
+        is_known = complete or name not in {"wait", "transfer"}
+        columns.append((summed(us) if is_known else np.zeros_like(count)).tolist())
     critical = (world.critical[:, None] == np.arange(shape[1])) & complete
-    losses = summed(finite.astype(np.int64))
     columns += [
         (count if complete else np.zeros_like(count)).tolist(),
         summed(critical.astype(np.int64)).tolist(),
-        losses.tolist(),
+        summed(finite.astype(np.int64)).tolist(),
         summed(np.where(finite, world.loss, 0.0)).tolist(),
-        _none_if_uncounted(losses, np.minimum.reduceat(np.where(finite, world.loss, np.inf), first, axis=0)),
-        _none_if_uncounted(losses, np.maximum.reduceat(np.where(finite, world.loss, -np.inf), first, axis=0)),
         summed((world.has_loss & ~finite).astype(np.int64)).tolist(),
         summed(world.samples).tolist(),
         summed(world.tokens).tolist(),
@@ -160,14 +150,6 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
         (column, tuple(values[span][column] for values in columns))
         for column in range(shape[1])
         for span in range(len(first))
-    ]
-
-
-def _none_if_uncounted(counts: NDArray[Any], values: NDArray[Any]) -> list[list[Any]]:
-    """Return the values, with None in place of those whose count is 0."""
-    return [
-        [value if count else None for count, value in zip(*row, strict=True)]
-        for row in zip(counts.tolist(), values.tolist(), strict=True)
     ]
 
 
@@ -191,7 +173,7 @@ def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[obje
     ):
         value = math.nan if logged is None else float(logged)
         begin_us = ends.get(step, last_us) // MINUTE_US * MINUTE_US
-        sums = (1, value, value, value, 0) if math.isfinite(value) else (0, 0.0, None, None, 1)
+        sums = (1, value, 0) if math.isfinite(value) else (0, 0.0, 1)
         rows.append((process, MINUTE_US, begin_us, name, step, step, *sums))
     if rows:
         db.executemany(_put("scalar_rollup"), rows)
@@ -224,12 +206,12 @@ def _into(table: str) -> tuple[str, str]:
 
 
 def _sum(name: str) -> str:
-    """Return the SQL that merges two values of a column, with coalesce as SQLite's min and max of NULL are NULL."""
+    """Return the SQL that merges two values of a column."""
     old, new = f'"{name}"', f'excluded."{name}"'
-    if name in {"first_step", "min"} or name.endswith("_min"):
-        return f"min(coalesce({old}, {new}), coalesce({new}, {old}))"
-    if name in {"end_us", "last_step", "max"} or name.endswith("_max"):
-        return f"max(coalesce({old}, {new}), coalesce({new}, {old}))"
+    if name == "first_step":
+        return f"min({old}, {new})"
+    if name in {"end_us", "last_step"}:
+        return f"max({old}, {new})"
     if name == "learning_rate":
         return f"CASE WHEN excluded.last_step < last_step THEN {old} ELSE coalesce({new}, {old}) END"
     return f"{old} + {new}"

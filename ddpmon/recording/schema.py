@@ -20,7 +20,7 @@ from ddpmon.messages import MAX_STEP, Batch, Sample, Step
 from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
 from ddpmon.store.clock import Clock
 
-VERSION = 4
+VERSION = 5
 """Version of the schema. Recordings of other versions are refused."""
 
 LEVEL = 1

@@ -32,12 +32,11 @@ def _rollup() -> tuple[Column, ...]:
     """Return the columns of sums over the steps of one process that ended in the same minute or hour."""
     times = [
         Column(
-            f"{name}_us_{how}",
+            f"{name}_us_sum",
             "INTEGER",
-            f"{statistic} {'length of' if name == 'length' else f'time in `{name}` during'} these steps{of}, µs.",
+            f"Sum of the {'length of' if name == 'length' else f'time in `{name}` during'} these steps{of}, µs.",
         )
         for name in ("length", *_MERGED_TIMES)
-        for how, statistic in (("sum", "Sum of the"), ("min", "Smallest"), ("max", "Largest"))
         for of in (", if their wait is known" if name in {"wait", "transfer"} else "",)
     ]
     return (
@@ -55,8 +54,6 @@ def _rollup() -> tuple[Column, ...]:
         Column("critical", "INTEGER", "Number of steps in which this rank was the critical rank, which waited least."),
         Column("losses", "INTEGER", "Number of finite losses."),
         Column("loss_sum", "REAL", "Sum of the finite losses."),
-        Column("loss_min", "REAL", "Smallest finite loss."),
-        Column("loss_max", "REAL", "Largest finite loss."),
         Column("losses_not_finite", "INTEGER", "Number of losses that were NaN or infinite."),
         Column("samples", "INTEGER", "Number of training samples in these steps."),
         Column("tokens", "INTEGER", "Number of token ids in these steps."),
@@ -79,8 +76,6 @@ def _scalar_rollup() -> tuple[Column, ...]:
         Column("last_step", "INTEGER", "The last step with a logged value."),
         Column("count", "INTEGER", "Number of finite values."),
         Column("sum", "REAL", "Sum of the finite values."),
-        Column("min", "REAL", "Smallest finite value."),
-        Column("max", "REAL", "Largest finite value."),
         Column("not_finite", "INTEGER", "Number of values that were NaN or infinite."),
     )
 

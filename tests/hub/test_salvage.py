@@ -144,8 +144,10 @@ def logged(run, path, tmp_path):
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA wal_autocheckpoint=0")
         db.execute("ATTACH ? AS old", (str(path),))
-        for table, sql in db.execute("SELECT name, sql FROM old.sqlite_master WHERE type = 'table'").fetchall():
+        tables = dict(db.execute("SELECT name, sql FROM old.sqlite_master WHERE type = 'table'"))
+        for sql in tables.values():  # first, as a recorder does, so that the file ends with rows
             db.execute(sql)
+        for table in tables:
             half = "WHERE last_step <= 300" if table == "step_blocks" else ""
             db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table} {half}")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

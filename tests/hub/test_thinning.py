@@ -37,7 +37,7 @@ def exact(run):
 
 
 @pytest.mark.parametrize(("room", "tier"), [(SOME_ROOM, "minutes"), (NO_ROOM, "hours")])
-def test_sums_least_and_largest_are_those_of_the_steps(home, room, tier):
+def test_sums_are_those_of_the_steps(home, room, tier):
     own = slow()
     run = record(own)
     expected, critical = exact(run)
@@ -51,9 +51,8 @@ def test_sums_least_and_largest_are_those_of_the_steps(home, room, tier):
         query = "SELECT sum(steps), sum(critical), sum(waits) FROM rollup WHERE process = ?"
         assert rows(run, query, process) == [(merged, (critical[:merged] == rank).sum(), merged)]
         for name in TIMES:
-            query = f"SELECT sum({name}_us_sum), min({name}_us_min), max({name}_us_max) FROM rollup WHERE process = ?"
-            us = expected[name][:merged, rank]
-            assert rows(run, query, process) == [(us.sum(), us.min(), us.max())], name
+            query = f"SELECT sum({name}_us_sum) FROM rollup WHERE process = ?"
+            assert rows(run, query, process) == [(expected[name][:merged, rank].sum(),)], name
 
 
 def test_the_worst_rank_of_a_span_is_the_one_that_was_waited_for(home):
@@ -76,19 +75,17 @@ def test_a_step_that_some_rank_never_told_of_tells_of_no_wait(home):
     assert sorted(found) == [(1, 500, 450), (2, 450, 450)]
 
 
-def test_losses_logged_values_and_samples_keep_count_sum_and_extremes(home):
+def test_losses_logged_values_and_samples_keep_count_and_sum(home):
     loss = np.repeat(np.linspace(3.0, 1.0, 3000)[:, None], 2, axis=1)
     loss[100, 0] = math.nan
     run = record(slow(), loss=loss, accuracy=True, room=NO_ROOM)
     ((merged,),) = rows(run, "SELECT sum(steps) FROM rollup WHERE process = 1")
-    query = "SELECT sum(losses), sum(loss_sum), max(loss_max), min(loss_min), sum(losses_not_finite) FROM rollup"
-    told = rows(run, f"{query} WHERE process = 1")
+    told = rows(run, "SELECT sum(losses), sum(loss_sum), sum(losses_not_finite) FROM rollup WHERE process = 1")
     finite = np.delete(loss[:merged, 0], 100)
-    assert told[0][:2] == (merged - 1, pytest.approx(finite.sum()))
-    assert told[0][2:] == (3.0, finite.min(), 1)
+    assert told == [(merged - 1, pytest.approx(finite.sum()), 1)]
     steps = range(10, merged + 1, 10)
-    (logged,) = rows(run, "SELECT name, sum(count), sum(sum), min(min), max(max), sum(not_finite) FROM scalar_rollup")
-    assert logged == ("accuracy", len(steps), pytest.approx(sum(steps) / 1000), 0.01, merged // 10 / 100, 0)
+    (logged,) = rows(run, "SELECT name, sum(count), sum(sum), sum(not_finite) FROM scalar_rollup")
+    assert logged == ("accuracy", len(steps), pytest.approx(sum(steps) / 1000), 0)
     assert rows(run, "SELECT count(*) FROM scalars") == [((3000 - merged) // 10,)]
     assert rows(run, "SELECT count(*) FROM samples WHERE merged IS NULL")[0][0] < 2 * 120
     assert rows(
