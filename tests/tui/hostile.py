@@ -200,9 +200,9 @@ def decoded(frame: bytes) -> Snapshot | None:
         return None
 
 
-def taken(shots: list[Snapshot], seed: int) -> tuple[Snapshot, random.Random, int]:
-    """A mutated snapshot that a viewer takes, the dice that go on, and how many it refused before."""
-    dice, refused = random.Random(f"hostile {seed}"), 0
+def taken(shots: list[Snapshot], seed: int) -> tuple[Snapshot, random.Random]:
+    """A mutated snapshot that a viewer takes, and the dice that go on."""
+    dice = random.Random(f"hostile {seed}")
     while (shot := decoded(mutated(dice.choice(shots), dice))) is None:
-        refused += 1
-    return shot, dice, refused
+        pass
+    return shot, dice
