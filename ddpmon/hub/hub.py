@@ -87,10 +87,10 @@ class Hub:
             deliver=self._nodes.show,
         )
         self._nodes.begin(self._viewers)
-        self._asking = StackRequests(self._store.registry, self._collector.ask_for_viewer)
-        self._sample_requests = SampleRequests(self._store, self._collector.ask_for_samples)
+        self._asking = StackRequests(self._store.registry, self._collector.ask)
+        self._sample_requests = SampleRequests(self._store, self._collector.ask)
         profiles = runs.run_dir(run_id)
-        self._profile_requests = ProfileRequests(self._store, self._collector.ask_for_profile, profiles)
+        self._profile_requests = ProfileRequests(self._store, self._collector.ask, profiles)
         self._processes = Processes(self._store, self._recorder, self._asking)
         self._step_counters = StepCounters(self._store.registry)
         self._cores = Cores(self._store.registry.host)

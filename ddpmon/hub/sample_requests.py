@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.world import World
-from ddpmon.messages import OWN_PHASES, Finding
+from ddpmon.messages import OWN_PHASES, Finding, SampleStacks
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
@@ -31,8 +31,8 @@ class _Asked:
 class SampleRequests:
     """Decides which ranks to sample, and when."""
 
-    def __init__(self, store: Store, ask: Callable[[RankProcess, float], None]) -> None:
-        """Begin without requests. `ask` sends a rank the request to sample for some seconds."""
+    def __init__(self, store: Store, ask: Callable[[RankProcess, SampleStacks], None]) -> None:
+        """Begin without requests. `ask` sends a rank the request."""
         self._store = store
         self._ask = ask
         self._asked: dict[tuple[object, ...], _Asked] = {}
@@ -54,7 +54,7 @@ class SampleRequests:
             if pair and now - request.at >= WAITS_S[request.count]:
                 request.count, request.at = request.count + 1, now
                 for process in pair:
-                    self._ask(process, self._seconds(finding))
+                    self._ask(process, SampleStacks(self._seconds(finding)))
         self._asked = asked
 
     def _pair(self, finding: Finding) -> list[RankProcess]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ddpmon.messages import Where
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
@@ -18,7 +19,7 @@ GIVE_UP_S = 6.0
 class StackRequests:
     """Asks ranks for their stacks, and remembers when each was asked."""
 
-    def __init__(self, registry: Registry, ask: Callable[[RankProcess], None]) -> None:
+    def __init__(self, registry: Registry, ask: Callable[[RankProcess, Where], None]) -> None:
         """Begin without requests. `ask` sends a rank the request, which the rank's sending thread answers."""
         self._registry = registry
         self._ask = ask
@@ -36,7 +37,7 @@ class StackRequests:
             self._last[process.id] = now
             if process.asked_at is None:
                 process.asked_at = now
-            self._ask(process)
+            self._ask(process, Where(brief=True))
 
     @staticmethod
     def unheard(process: RankProcess, now: float) -> bool:

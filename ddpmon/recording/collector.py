@@ -313,16 +313,8 @@ class Collector:
             if process.greeted and not process.gone:
                 self._answer(process.identity, Where())
 
-    def ask_for_viewer(self, process: RankProcess) -> None:
-        """Ask a rank, which may still be making progress, for its stack."""
-        self._answer(process.identity, Where(brief=True))
-
-    def ask_for_samples(self, process: RankProcess, seconds: float) -> None:
-        """Ask a rank to sample its stack for some seconds."""
-        self._answer(process.identity, SampleStacks(seconds))
-
-    def ask_for_profile(self, process: RankProcess, request: ProfileSteps) -> None:
-        """Ask a rank to run torch's profiler for some steps."""
+    def ask(self, process: RankProcess, request: Where | SampleStacks | ProfileSteps) -> None:
+        """Ask a rank for its stack, for samples of it, or for a profile."""
         self._answer(process.identity, request)
 
     def ended(self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0) -> None:

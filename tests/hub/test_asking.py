@@ -157,7 +157,7 @@ class Asked:
         for rank in range(ranks):
             hello = Hello(PROTOCOL, "r", rank, rank, ranks, 0, "here", 4_000_000 + rank, STAGE_TRAINING)
             self.registry.seats[rank] = RankProcess(rank + 1, 0, hello, greeted=True, heard_at=10.0)
-        self.asking = stack_requests.StackRequests(self.registry, lambda process: self.asked.append(process.rank))
+        self.asking = stack_requests.StackRequests(self.registry, lambda process, _: self.asked.append(process.rank))
 
 
 def test_a_rank_that_says_nothing_at_all_is_to_be_asked_otherwise_and_one_that_speaks_is_not():

@@ -29,7 +29,7 @@ def made():
     }
     store = SimpleNamespace(state="slow", findings=[], world=world_with(own), registry=SimpleNamespace(seats=seats))
     asked = []
-    return SampleRequests(store, lambda process, seconds: asked.append((process.rank, seconds))), store, asked
+    return SampleRequests(store, lambda process, request: asked.append((process.rank, request.seconds))), store, asked
 
 
 def test_the_slow_rank_and_one_in_the_middle_of_the_others_are_asked_once(made):
