@@ -6,7 +6,7 @@ import signal
 import time
 
 from ddpmon import runs
-from ddpmon.errors import DdpmonError
+from ddpmon.errors import DdpmonError, RunNotFoundError
 from ddpmon.launch import adoption, processes, remaining_processes
 from ddpmon.launch.life import GIVE_UP_S, HUB_END_S, STOP_MARGIN_S, TERMINATE_S
 from ddpmon.runs import Sight
@@ -19,12 +19,14 @@ def request(run: runs.Run, now: bool = False) -> None:
     started for this. For a run that has ended, nothing happens.
 
     Raises:
+        RunNotFoundError: The run's folder was moved or deleted.
         DdpmonError: The run's processes cannot be signalled from here.
 
     """
     folder = runs.run_dir(run.id)
     if not (folder / "run.json").exists():
-        raise DdpmonError(f"cannot stop {run.name}: its run.json is gone; if you moved its folder, move it to {folder}")
+        lost = f"cannot stop {run.name}: its run.json is gone"
+        raise RunNotFoundError(f"{lost}; if you moved its folder, move it to {folder}")
     run = runs.load(run.id)
     if run.ended:
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
-from ddpmon.errors import DdpmonError
+from ddpmon.errors import RunNotFoundError
 from ddpmon.launch import stop, supervisor
 from ddpmon.launch.run_file import RunFile
 from ddpmon.runs import proc
@@ -128,7 +128,7 @@ def test_a_run_whose_folder_was_moved_is_stopped_once_the_folder_is_back(python,
     run, written = started.run, started.folder / "run.json"
     moved = written.rename(tmp_path / "moved.json")
     try:
-        with pytest.raises(DdpmonError, match=f"if you moved its folder, move it to {started.folder}"):
+        with pytest.raises(RunNotFoundError, match=f"if you moved its folder, move it to {started.folder}"):
             stop.request(run)
     finally:
         moved.rename(written)
