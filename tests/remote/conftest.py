@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.ports import free_port
 from tests.conftest import ddpmon_program, wait_for
+from tests.deadlines import busy_factor
 from tests.hub.conftest import stage  # noqa: F401  a fixture is used by its name
-from tests.in_process import called
 from tests.tui.terminal import Terminal
 from tests.worlds import own_times, records
 
@@ -41,9 +41,12 @@ class Far:
     def log(self):
         return (self.folder / "sshd.log").read_text()
 
-    def cli(self, *words, **more):
-        """Run a command line here to its end, away from any terminal."""
-        return called(*words, env={**os.environ, **self.near, **more})
+    def cli(self, *words, timeout=60, **more):
+        """A command line here, to its end, away from any terminal."""
+        return subprocess.run(
+            [ddpmon_program(), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=timeout * busy_factor(), check=False, env={**os.environ, **self.near, **more},
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def start(self, *words):
