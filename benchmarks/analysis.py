@@ -95,7 +95,7 @@ class Hub:
         """Add a sample of every rank's process, and evaluate the last ones."""
         for one in self._processes:
             one.samples.append(sample(second))
-        recent = [self._recent.of(one) for one in self._processes]
+        recent = [self._recent.summary_of(one) for one in self._processes]
         self.evidence = Evidence(
             memory=[told.memory for told in recent if told.memory],
             conditions=[told.conditions for told in recent],

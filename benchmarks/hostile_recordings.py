@@ -178,7 +178,7 @@ def play(run: Run) -> None:
     try:
         for part in (1.0, 0.4, 0.1):
             at = player.begin + part * (player.end - player.begin)
-            shot = player.at(at, view_request)
+            shot = player.snapshot_at(at, view_request)
             decode_snapshot(encode(shot))
             player.step_from(at, 1), player.step_from(at, -1), player.event_from(at, 1)
     finally:

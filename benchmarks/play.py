@@ -303,7 +303,7 @@ class _Hub:
                 continue
             now_s = self.began_s + START_S + tick * TICK_US / 1e6
             self._send(upto, now_s)
-            self.store.digest()
+            self.store.add_arrived()
             moments.append(self._judged(now_s, tick * TICK_US / 1e6, events))
         ended = self._end(now_s + 0.5, events)
         return Played(moments, events, ended, recorded_report(self.store.run), self.timeline.step_ms)
@@ -341,7 +341,7 @@ class _Hub:
         self.sent = upto
         block = NodeBlock(batches, np.cumsum(counts).tolist(), np.concatenate(tables))
         self.collector.take_block(block, 0, _connection, now_s, self._unix(now_s), 0)
-        self.collector.flush(now_s)
+        self.collector.pass_on_steps(now_s)
 
     def _sample(self, rank: int, step: int, now_us: int) -> Sample:
         measured = {name: float(values[step, rank]) for name, values in self.measured.items()}
@@ -356,7 +356,7 @@ class _Hub:
         for event in store.new_events:
             whose = next((finding for finding in shown if finding.text and finding.text in event.text), None)
             events.append(Said(step, event.severity, event.text, whose))
-        self.books.keep(now_s, self._unix(now_s))
+        self.books.write_due(now_s, self._unix(now_s))
         return Moment(step, seconds, store.state, store.verdict.text, shown)
 
     def _end(self, now_s: float, events: list[Said]) -> Moment:
@@ -367,7 +367,7 @@ class _Hub:
         store.run = replace(store.run, ended_at=self._unix(now_s), exit_code=0)
         runs.save(store.run)
         store.live = False
-        store.digest(final=True)
+        store.add_arrived(final=True)
         store.ending = whole_ending(store.run, store.registry)
         last = self._judged(now_s, 0.0, events)
         self.books.keep_last(now_s, self._unix(now_s))
@@ -379,7 +379,7 @@ class _Hub:
         )  # fmt: skip
 
     def _take(self, rank: int, message: Hello | Bye, now_s: float) -> None:
-        self.collector.take([_connection(FIRST_PID + rank), encode(message)], now_s, self._unix(now_s))
+        self.collector.process_message([_connection(FIRST_PID + rank), encode(message)], now_s, self._unix(now_s))
 
     def _unix(self, now_s: float) -> float:
         return self.clock.unix_at(round(now_s * 1e6))

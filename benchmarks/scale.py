@@ -113,7 +113,7 @@ def _play(ranks: int, args: Wanted, home: Path) -> Result:
     nodes = -(-ranks // PER_NODE)
     supervisor = subprocess.Popen(["sleep", "3600"])
     run = make_run("scale", ranks, nnodes=nodes + 1, supervisor=supervisor.pid)
-    root, of_nodes = curve_keys.fresh(), [curve_keys.fresh() for _ in range(nodes)]
+    root, of_nodes = curve_keys.new_key_pair(), [curve_keys.new_key_pair() for _ in range(nodes)]
     root.addresses = [f"tcp://127.0.0.1:{free_port()}"]
     root.admitted = {each.public: number + 1 for number, each in enumerate(of_nodes)}
     root.save(runs.run_dir(run.id))
@@ -297,7 +297,7 @@ def node_hub_cpu(ranks: int, rate: float, seconds: float) -> float:
     with own_home():
         started = [subprocess.Popen(["sleep", "3600"])]
         try:
-            keys = [curve_keys.fresh(), curve_keys.fresh()]
+            keys = [curve_keys.new_key_pair(), curve_keys.new_key_pair()]
             keys[0].addresses, keys[0].admitted = [f"tcp://127.0.0.1:{free_port()}"], {keys[1].public: 1}
             root, node = (make_run(name, ranks, nnodes=2, supervisor=started[0].pid) for name in ("root", "node"))
             for run, own in zip((root, node), keys, strict=True):

@@ -102,8 +102,8 @@ class Link(Uplink):
 
     def add_block(self, block: bytes, batches: int, now: float) -> None:
         """Add packed batches of ranks, as a bundle of its own after what was added before."""
-        self._bundles.close()
-        self._bundles.append(Closed(blocks=[Packed(0, block)], batches=batches))
+        self._bundles.make_bundles()
+        self._bundles.append_bundle(Closed(blocks=[Packed(0, block)], batches=batches))
         self._sent_at = now  # So that no heartbeat is sent in addition.
 
     @property
@@ -126,11 +126,11 @@ class Node:
         """Create the node with a number, counted from 0."""
         self.plan, self.number = plan, number
         self.host = f"node{number + 1:04}"
-        self.registry = SimpleNamespace(host=self.host, seats={})
+        self.registry = SimpleNamespace(host=self.host, process_of_rank={})
         self.offset_us = (number % 97) * HOUR_US
         self.link = Link(context, plan.keys[number], self.registry, f"e{number}", *(_nothing,) * 4)  # type: ignore[arg-type]
         self.link.lossy = plan.lossy_every > 0 and number % plan.lossy_every == plan.lossy_every - 1
-        self.link.meet(plan.root)
+        self.link.set_root(plan.root)
         self.seq = self.sent_step = 0
         """Number of batches sent by each of its ranks, and the last step in them."""
         self._sent_at = self._sampled_at = 0.0
@@ -142,8 +142,8 @@ class Node:
             pid = 1000 + rank % self.plan.per_node + attempt * 100
             hello = made_up_hello("theirs", rank, self.plan.world_size, self.number + 1, pid, restart=attempt)
             process = SimpleNamespace(hello=hello, left=False)
-            self.registry.seats[rank] = process
-            self.link.add(process, hello)
+            self.registry.process_of_rank[rank] = process
+            self.link.queue_message(process, hello)
 
     def send(self, rows: NDArray[np.uint8], step: int, now: float, shares: Shares) -> None:
         """Send the data of its ranks.
@@ -163,7 +163,7 @@ class Node:
         self.sent_step = step
         at_us = _us(now) + self.offset_us
         batches = []
-        for process in self.registry.seats.values():
+        for process in self.registry.process_of_rank.values():
             hello = process.hello
             samples = [made_up_sample(_us(each) + self.offset_us, shares.next()) for each in times]
             if self.link.every_s >= SPARSE_S:
@@ -177,9 +177,9 @@ class Node:
         self.link.add_block(pack_rows(batches, [rows.shape[1]] * len(batches), table), len(batches), now)
 
     def leave(self) -> None:
-        for process in self.registry.seats.values():
+        for process in self.registry.process_of_rank.values():
             hello = process.hello
-            self.link.add(process, Bye(hello.rank, hello.pid, self.seq))
+            self.link.queue_message(process, Bye(hello.rank, hello.pid, self.seq))
             process.left = True
 
 
@@ -225,7 +225,7 @@ class Player:
     def connect(self) -> None:
         """Wait until the root has accepted every node."""
         deadline = time.monotonic() + 120
-        while not all(node.link.reached(time.monotonic()) for node in self.nodes):
+        while not all(node.link.is_root_reachable(time.monotonic()) for node in self.nodes):
             for node in self.nodes:
                 self._turn(node, time.monotonic())
             time.sleep(0.02)
@@ -298,8 +298,8 @@ class Player:
 
     def _turn(self, node: Node, now: float) -> None:
         if not node.link.cut:
-            node.link.receive(now)
-        node.link.turn(now, stopping=False)
+            node.link.process_root_messages(now)
+        node.link.send_due(now, stopping=False)
 
     def _send_all(self, step: int, now: float) -> None:
         for node in self.nodes:
@@ -313,7 +313,7 @@ class Player:
         deadline = time.monotonic() + FLUSH_S
         open_nodes = list(self.nodes)
         while open_nodes and time.monotonic() < deadline:
-            open_nodes = [node for node in open_nodes if not node.link.finish(time.monotonic())]
+            open_nodes = [node for node in open_nodes if not node.link.send_remaining(time.monotonic())]
             time.sleep(0.05)
         said = self.said
         said.left_over = len(open_nodes)

@@ -22,7 +22,7 @@ from synthetic_ranks import world_at_work
 
 from ddpmon import runs
 from ddpmon.messages import SeriesRequest, Snapshot, TimelineRequest, ViewRequest, encode
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from ddpmon.remote.channel import GREETING, Framer, Shot, Taken, Unframer, Want, from_there
 
 SCREENS = {
@@ -71,7 +71,7 @@ class Relay:
             for message in map(from_there, self._unframer.feed(data)):
                 if isinstance(message, Shot):
                     self._send(Taken())
-                    self._base = changed(self._base, message.changes)
+                    self._base = apply_changes(self._base, message.changes)
                     found.append(self._base)
         return found
 

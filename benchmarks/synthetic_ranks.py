@@ -40,7 +40,7 @@ from ddpmon.messages import (
     Sync,
     encode,
 )
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 
 PHASES_SHARE = (0.08, 0.22, 0.42, 0.03, 0.02)
 """Shares of a step that the five phases take on a rank of normal speed."""
@@ -243,7 +243,7 @@ class Viewer:
         if not self._socket.poll(20_000):
             raise NoAnswerError
         frame = self._socket.recv()
-        self._newest = changed(newest, frame)
+        self._newest = apply_changes(newest, frame)
         return frame, self._newest
 
     def close(self) -> None:

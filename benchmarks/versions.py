@@ -144,7 +144,7 @@ def watched(env: Environment, command: str, ways: list[str], work: Path) -> Outc
         run = runs.find(None)
         try:
             with Recording(run) as recording:
-                for rank, process in recording.registry().seats.items():
+                for rank, process in recording.registry().process_of_rank.items():
                     outcome.steps[rank] += len(recording.steps(process.id, 1, 1 << 40))
             outcome.says += [note for note in recorded_snapshot(run).notes if note not in outcome.says]
         except DdpmonError as error:

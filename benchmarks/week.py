@@ -76,10 +76,10 @@ class Hub:
                 step.step, step.end_us = self.step + i + 1, self._now_us + (i + 1) * self._length_us
             process.last_step = process.steps = process.records = self.step + self.steps
             process.seq += 1
-            self.recorder.batch(process, self._batch(rank, process, told, with_sample=bool(number % 2)), told)
+            self.recorder.record_batch(process, self._batch(rank, process, told, with_sample=bool(number % 2)), told)
         if number % round(EVENT_S / TICK_S) == 0:
             sentence = f"a sentence about what happened by step {self.step:,}"
-            self.recorder.event([Event(self._now_us / 1e6, "info", sentence)])
+            self.recorder.record_event([Event(self._now_us / 1e6, "info", sentence)])
         self.step += self.steps
         self._now_us += self.steps * self._length_us
         self._write()
@@ -97,12 +97,12 @@ class Hub:
 
     def _write(self) -> None:
         since = time.thread_time()
-        self.recorder.hurry()
+        self.recorder.write_soon()
         self.recorder.write()
         then = time.thread_time()
         self.wrote_s.append(then - since)
         while self.recorder.too_large:
-            self.recorder.thin()
+            self.recorder.merge_oldest()
             now = time.thread_time()
             self.merged_s.append(now - then)
             then = now

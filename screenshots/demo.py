@@ -103,7 +103,7 @@ def pack(run: runs.Run) -> None:
 def worth_showing(run: runs.Run) -> bool:
     """Whether it is well, then slow for rank 2's data, then well again, whatever else this machine was doing."""
     player = Player(run)
-    told = [player.at(player.begin + (player.end - player.begin) * place / 100) for place in range(101)]
+    told = [player.snapshot_at(player.begin + (player.end - player.begin) * place / 100) for place in range(101)]
     player.close()
     for shot in told[::4]:
         print(f"step {shot.step:5} {shot.state:8} {shot.verdict}")

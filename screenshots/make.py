@@ -101,7 +101,7 @@ class Moment(FakeSource):
     def __init__(self, run: Run, step: int) -> None:
         self._player = Player(run)
         self._at = self._player.first_step
-        while (now := self._player.at(self._at)).step < step:
+        while (now := self._player.snapshot_at(self._at)).step < step:
             self._at = self._player.step_from(self._at, 1) if step - now.step < 5 else self._at + 0.25
         super().__init__(now)
         self._log = Log(Reader(run))
@@ -110,7 +110,7 @@ class Moment(FakeSource):
         """Granted at once."""
         if view_request != self.requested:
             self.requested = view_request
-            self.current = self._player.at(self._at, view_request)
+            self.current = self._player.snapshot_at(self._at, view_request)
 
     def close(self) -> None:
         self._player.close()

@@ -76,10 +76,10 @@ def record(
                 rank, process.hello.pid, 1, 0, 4, last - first, 0, steps=told[rank], samples=samples,
                 scalars=[Scalar(step, "accuracy", step / 1000) for step in tenth],
             )  # fmt: skip
-            recorder.process(process)
+            recorder.record_process(process)
             for begin in range(0, len(told[rank]) or 1, BLOCK_STEPS):
-                recorder.batch(process, batch, told[rank][begin : begin + BLOCK_STEPS])
-                recorder.hurry()
+                recorder.record_batch(process, batch, told[rank][begin : begin + BLOCK_STEPS])
+                recorder.write_soon()
                 recorder.write()
                 batch = msgspec.structs.replace(batch, samples=[], scalars=[])
         now_us = end_us + 2_000_000
@@ -92,8 +92,8 @@ def record(
         )  # fmt: skip
         recorder.checkpoint(saved)
     while recorder.too_large:
-        recorder.thin()
-    recorder.event([Event(BEGAN + at, "info", text) for at, text in events])
+        recorder.merge_oldest()
+    recorder.record_event([Event(BEGAN + at, "info", text) for at, text in events])
     recorder.close()
     run = _ended(run, BEGAN + now_us / 1e6)
     if sums is None:
@@ -112,7 +112,7 @@ def _judge(run, judged):
             judge_unjudged(recording, store)
     store.judge(run.ended_at, run.ended_at)
     recorder = Recorder(recording_path(run.id), run.id, store.clock)
-    recorder.findings(store.ledger)
+    recorder.record_findings(store.ledger)
     recorder.close()
 
 
@@ -128,7 +128,7 @@ def change_steps(run, change):
             table = table_of(b"".join(row for row in rows if row is not None))
             records = [step for step, row in zip(changed, rows, strict=True) if row is None]
             db.execute("DELETE FROM step_blocks WHERE (process, first_step) = (?, ?)", (process, first))
-            db.executemany(schema.insert("step_blocks"), schema.block_rows(process, table, records))
+            db.executemany(schema.insert_sql("step_blocks"), schema.block_rows(process, table, records))
 
 
 MOST_WRITTEN = 12

@@ -18,7 +18,7 @@ from ddpmon.messages import (
     decode_snapshot,
     encode,
 )
-from ddpmon.messages.changes import Changes, changed
+from ddpmon.messages.changes import Changes, apply_changes
 from ddpmon.messages.view_requests import TimelineRequest
 from ddpmon.messages.viewers import ClockView
 from tests.tui import kinds, measured, odd, snapshots
@@ -70,7 +70,7 @@ class Looking:
     def look(self, made):
         self.sent, frame = self.sent.answer(made, self.view_request, self.has.version if self.has else 0)
         self.bytes.append(len(frame))
-        self.has = changed(self.has, frame)
+        self.has = apply_changes(self.has, frame)
         return self.has
 
 
@@ -163,10 +163,10 @@ def test_changes_of_what_is_not_there_and_no_changes_are_refused():
     _, frame = viewer.sent.answer(shot(2, 8), viewer.view_request, 1)
     for base in (None, replace(first, version=7), replace(first, epoch="other"), replace(first, ranks=first.ranks[:7])):
         with pytest.raises(WireError):
-            changed(base, frame)
+            apply_changes(base, frame)
     packed = msgspec.msgpack.Decoder(Changes).decode(frame).packed
     for wrong in (packed[:-4], b"", packed[:20] + b"\0" * 20, packed[::-1]):
         with pytest.raises(WireError):
-            changed(first, encode(Changes(1, "e", wrong)))
+            apply_changes(first, encode(Changes(1, "e", wrong)))
     with pytest.raises(WireError):
-        changed(first, encode(Changes(0, "e", packed)))
+        apply_changes(first, encode(Changes(0, "e", packed)))

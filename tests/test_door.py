@@ -16,7 +16,7 @@ import zmq
 from ddpmon import runs, source
 from ddpmon.errors import UnsafePathError
 from ddpmon.messages import Batch, Bye, Hello, encode
-from ddpmon.messages.guarded_socket import GuardedSocket, wrong
+from ddpmon.messages.guarded_socket import GuardedSocket, folder_problem
 from tests.conftest import short_folder
 from tests.probe.conftest import SCRIPTS, Ear, environment
 
@@ -89,17 +89,17 @@ def test_a_connection_that_is_made_again_by_itself_never_leads_to_a_stranger(
     ear = Ear(f"ipc://{place}/ingest.sock")
     door = GuardedSocket(dealer, ear.address)
     try:
-        assert door.keep()
+        assert door.reconnect()
         dealer.send(FRAME)
         assert dealer.poll(30_000)
         dealer.recv()
-        assert not door.keep()
+        assert not door.reconnect()
     finally:
         ear.close()
     shutil.rmtree(place)
     stranger = Stranger(place, "ingest.sock")
     for _ in range(20):
-        assert not door.keep()
+        assert not door.reconnect()
         dealer.send(FRAME)
         assert not dealer.poll(20)
     assert stranger.frames() == 0
@@ -107,15 +107,15 @@ def test_a_connection_that_is_made_again_by_itself_never_leads_to_a_stranger(
 
 def test_a_folder_that_was_made_again_by_its_owner_is_connected_to(place: Path, dealer: zmq.Socket[bytes]) -> None:
     door = GuardedSocket(dealer, f"ipc://{place}/ingest.sock")
-    assert door.keep()
+    assert door.reconnect()
     shutil.rmtree(place)
-    assert not door.keep()
+    assert not door.reconnect()
     place.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(place / "ingest.sock"))
         listening.listen()
         listening.settimeout(30)
-        assert door.keep()
+        assert door.reconnect()
         listening.accept()[0].close()
 
 
@@ -169,13 +169,13 @@ def test_a_viewer_says_whose_folder_it_is_and_does_not_connect(
 def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     ours.mkdir(mode=0o700)
-    assert wrong(str(ours)) == ""
-    assert wrong(str(tmp_path / "none")) == ""
+    assert folder_problem(str(ours)) == ""
+    assert folder_problem(str(tmp_path / "none")) == ""
     (tmp_path / "link").symlink_to(ours)
-    assert "is not a folder" in wrong(str(tmp_path / "link"))
+    assert "is not a folder" in folder_problem(str(tmp_path / "link"))
     ours.chmod(0o701)
-    assert "other users can enter the folder" in wrong(str(ours))
+    assert "other users can enter the folder" in folder_problem(str(ours))
     if os.getuid() == 0:
         ours.chmod(0o700)
         os.chown(ours, 65534, -1)
-        assert "belongs to another user" in wrong(str(ours))
+        assert "belongs to another user" in folder_problem(str(ours))

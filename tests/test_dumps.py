@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.messages import MAX_FRAMES, Stack
-from ddpmon.messages.dumps import frames
+from ddpmon.messages.dumps import parse_frames
 from ddpmon.messages.folder import Places
 from ddpmon.messages.wire import check_stack
 
@@ -24,7 +24,7 @@ DUMP = b"""Stack (most recent call first):
 
 
 def test_frames_are_named_as_a_rank_names_them_itself():
-    told, own = frames(DUMP, PLACES)
+    told, own = parse_frames(DUMP, PLACES)
     assert told == [
         "/v/site/torch/nn.py:12 wait",
         "prüfung.py:40 spin",
@@ -35,7 +35,7 @@ def test_frames_are_named_as_a_rank_names_them_itself():
 
 
 def test_a_line_that_is_still_being_written_is_left_out():
-    told, own = frames(DUMP[: DUMP.index(b"job/train") + 9], PLACES)
+    told, own = parse_frames(DUMP[: DUMP.index(b"job/train") + 9], PLACES)
     assert (told[-1], own) == ("prüfung.py:40 spin", [1])
 
 
@@ -43,7 +43,7 @@ def test_what_this_python_writes_is_read(tmp_path):
     with (tmp_path / "dump").open("w+b") as file:
         faulthandler.dump_traceback(file=file, all_threads=False)
         file.seek(0)
-        told, own = frames(file.read(), Places("/nowhere/", [os.path.dirname(os.__file__)], sys.path))
+        told, own = parse_frames(file.read(), Places("/nowhere/", [os.path.dirname(os.__file__)], sys.path))
     assert told[own[0]].endswith(" test_what_this_python_writes_is_read")
 
 
@@ -52,6 +52,6 @@ line = st.text() | st.from_regex(r"  File \"[^\n]*\", line \d+ in [^\n]*", fullm
 
 @given(st.binary() | st.lists(line).map(lambda lines: "\n".join([*lines, ""]).encode()))
 def test_whatever_is_in_the_file_makes_a_stack_that_can_be_sent(content):
-    told, own = frames(content, PLACES)
+    told, own = parse_frames(content, PLACES)
     assert len(told) <= MAX_FRAMES
     check_stack(Stack(0, 1, 1, 0, 0, 4, told, own[0] if own else None))

@@ -61,7 +61,7 @@ def shown():
         hello = Hello(1, RUN.id, rank, 0, 2, rank, f"n{rank}", 100 + rank, STAGE_TRAINING)
         sample = Sample(20_000_000, **{row.field: value_of(row, rank) for row in SAMPLED})
         process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, trains_since_us=0, samples=deque([sample]))
-        registry.restore([process])
+        registry.add_recorded([process])
         store.add_samples(process, [sample])
     store.histories.end_seconds(final=True)
     shot = decode_snapshot(encode(snapshot(store, "e", 1, 21.0, 21.0)))

@@ -47,8 +47,8 @@ def test_it_begins_just_before_the_first_step_and_plays_to_the_end(home, monkeyp
     assert shown(source, lambda s: s.step > 0).step <= 2
     source.pass_s(0.01)
     assert 100 < shown(source, lambda s: s.step > 2).step < 1800
-    gate, at = Event(), source._player.at
-    source._player.at = lambda *where: gate.wait() and at(*where)
+    gate, at = Event(), source._player.snapshot_at
+    source._player.snapshot_at = lambda *where: gate.wait() and at(*where)
     source.pass_s(1.0)
     assert not source.cursor.paused  # what is shown is still of before the end
     gate.set()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ddpmon import runs
 from ddpmon.errors import HubUnreachableError
 from ddpmon.export.headless import Lines
-from ddpmon.messages import RunView, Series, Snapshot, Stack, WireError, checked, decode_snapshot, encode
+from ddpmon.messages import RunView, Series, Snapshot, Stack, WireError, decode_snapshot, encode, validated_snapshot
 from ddpmon.source import LiveSource, snapshot_now
 from tests.conftest import wait_for
 from tests.tui import hostile, odd, through_time
@@ -66,9 +66,9 @@ def shortened(inspect):
 )
 def test_what_cannot_be_is_refused_and_named(change, said):
     shot = whole()
-    assert checked(shot) == shot
+    assert validated_snapshot(shot) == shot
     with pytest.raises(WireError, match=said.replace("$", r"\$").replace(".", r"\.")):
-        checked(change(shot))
+        validated_snapshot(change(shot))
 
 
 def test_measured_quantities_may_be_any_number():
@@ -145,5 +145,5 @@ def test_commands_say_it_in_one_line(stranger):
 
 def test_a_world_of_nobody_and_one_of_a_thousand_are_whole():
     nobody = replace(through_time.slow(ranks=4, late=1).plain, ranks=[], run=RunView("r", "n", 0))
-    assert checked(nobody) == nobody
-    assert checked(odd.many()) == odd.many()
+    assert validated_snapshot(nobody) == nobody
+    assert validated_snapshot(odd.many()) == odd.many()

@@ -47,7 +47,7 @@ class Root:
         through = int(self.elsewhere(rank))
         peer = Peer(0, 1) if through else None
         later_us = -self.ahead_us if through else 0
-        self.collector.take([b"%d" % rank, encode(message)], now, BEGAN + now, peer, later_us=later_us)
+        self.collector.process_message([b"%d" % rank, encode(message)], now, BEGAN + now, peer, later_us=later_us)
 
     def join(self, rank, now=1.0):
         node = int(self.elsewhere(rank))
@@ -72,8 +72,8 @@ class Root:
 
     def turn(self, *, save=False):
         """Do what a hub does several times a second. save: write a checkpoint too."""
-        self.store.digest()
-        self.recorder.silences(self.store.silences.take_changed())
+        self.store.add_arrived()
+        self.recorder.record_silences(self.store.silences.take_changed())
         if save:
             store = self.store
             self.recorder.checkpoint(
@@ -85,7 +85,7 @@ class Root:
                     store.pause_filter.times,
                 )
             )
-        self.recorder.hurry()
+        self.recorder.write_soon()
         self.recorder.write()
 
     def train(self, told, first, last, ranks=None, *, block=20, percent=lambda rank: 90.0, losing=()):
@@ -102,15 +102,15 @@ class Root:
     def end(self, *, judge=False):
         """The run is over; returns it. judge: its end was judged."""
         self.store.live = False
-        self.store.digest(final=True)
+        self.store.add_arrived(final=True)
         ended = self.run.created_at + max(p.last_end_us - (p.hello.through and self.ahead_us)
-                                          for p in self.store.registry.everyone.values()) / 1e6  # fmt: skip
+                                          for p in self.store.registry.processes.values()) / 1e6  # fmt: skip
         self.run = dataclasses.replace(self.run, ended_at=ended, exit_code=0)
         runs.save(self.run)
         if judge:
             self.store.run = self.run
             self.store.judge(ended - BEGAN, ended)
-            self.recorder.findings(self.store.ledger)
+            self.recorder.record_findings(self.store.ledger)
         self.turn(save=True)
         self.recorder.close()
         return self.run

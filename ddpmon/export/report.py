@@ -14,7 +14,7 @@ from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, na
 from ddpmon.errors import DdpmonError
 from ddpmon.export.width import columns, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
-from ddpmon.recording.recorded import reported
+from ddpmon.recording.recorded import report_with_store
 from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 from ddpmon.store.store import Store
@@ -39,7 +39,7 @@ def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
     live = _hub_snapshot(run)
     if live is not None and live.state in END_STATES:  # The run has ended meanwhile, so its recording is complete.
         run, live = runs.load(run.id), None
-    built, shot, store = reported(run, live)
+    built, shot, store = report_with_store(run, live)
     settings = config.current()
     price = settings.get("price.gpu_hour")
     built["cost"] |= {"price_per_hour": price, "currency": settings.get("price.currency") if price else None}

@@ -53,29 +53,29 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
         if process.last_step and process.attempt >= 0:  # Other processes reported a rank but never trained.
             attempts.setdefault(process.attempt, {})[process.rank] = process
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
-        seats = attempts[attempt]
-        ids, clocks = [process.id for process in seats.values()], Clocks()
+        by_rank = attempts[attempt]
+        ids, clocks = [process.id for process in by_rank.values()], Clocks()
         begin = 1 if last is None else max(map(recording.last_step, ids)) + 1 - last
-        for first, end in recording.stretches(ids, begin, max(1, RECORDS // len(seats))):
-            yield from _side_by_side(recording, attempt, seats, clocks, first, end)
+        for first, end in recording.stretches(ids, begin, max(1, RECORDS // len(by_rank))):
+            yield from _side_by_side(recording, attempt, by_rank, clocks, first, end)
 
 
 def _side_by_side(
-    recording: Recording, attempt: int, seats: dict[int, RankProcess], clocks: Clocks, begin: int, end: int
+    recording: Recording, attempt: int, by_rank: dict[int, RankProcess], clocks: Clocks, begin: int, end: int
 ) -> Iterator[Piece]:
-    own_clocks = {rank for rank, process in seats.items() if process.hello.device_clock}
-    unmeasured = frozenset(name for process in seats.values() for name in process.hello.unmeasured)
-    hosts = {rank: process.hello.host for rank, process in seats.items()}
-    whole = len(seats) >= max(process.hello.world_size for process in seats.values())
+    own_clocks = {rank for rank, process in by_rank.items() if process.hello.device_clock}
+    unmeasured = frozenset(name for process in by_rank.values() for name in process.hello.unmeasured)
+    hosts = {rank: process.hello.host for rank, process in by_rank.items()}
+    whole = len(by_rank) >= max(process.hello.world_size for process in by_rank.values())
     records_of: dict[int, dict[int, Step]] = {}
     try:
-        for rank in sorted(seats):
-            for step in recording.steps(seats[rank].id, begin, end):
+        for rank in sorted(by_rank):
+            for step in recording.steps(by_rank[rank].id, begin, end):
                 records_of.setdefault(step.step, {})[rank] = step
         for ranks, numbers in groupby(sorted(records_of), key=lambda number: tuple(records_of[number])):
             records = [[records_of[number][rank] for rank in ranks] for number in numbers]
             rows = Rows(ranks, records)
             world = split(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
-            yield Piece(attempt, records, world, whole and len(ranks) == len(seats), unmeasured)
+            yield Piece(attempt, records, world, whole and len(ranks) == len(by_rank), unmeasured)
     except UNREADABLE as error:
         raise RecordingError(f"{recording.path} cannot be read: {error}") from None

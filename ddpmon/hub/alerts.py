@@ -75,7 +75,7 @@ class Alerts:
         self._dropped = 0
         self._program: _Program | None = None
 
-    def check(self, now: float, unix: float) -> None:
+    def queue_alerts(self, now: float, unix: float) -> None:
         """Queue alerts about news since the last call, start the next program, and end one that takes too long."""
         if not self._command:
             return
@@ -93,7 +93,7 @@ class Alerts:
             self._advance(now, unix)
             time.sleep(0.02)
         if self._program is not None:
-            self._program.close()
+            self._program.kill()
 
     def _new(self) -> list[tuple[str, str, Finding | None]]:
         """Return severity, sentence and finding of everything that has become worse since the last check."""
@@ -134,7 +134,7 @@ class Alerts:
         if self._program is not None:
             if not self._program.ended() and now - self._started[-1] < LONGEST_S:
                 return
-            if failure := self._program.close():
+            if failure := self._program.kill():
                 self._add_event(unix, "info", f"{self._name} {failure}")
             self._program = None
         if self._dropped and not self._waiting:
@@ -181,7 +181,7 @@ class _Program:
             self._printed = (self._printed + os.read(self._output, 1 << 16))[-_PRINTED_BYTES:]
         return ended
 
-    def close(self) -> str:
+    def kill(self) -> str:
         """Kill the program and the processes it started, and return how it failed, or "" if it succeeded."""
         overdue = not self.ended()
         with contextlib.suppress(OSError):

@@ -33,21 +33,21 @@ class Bookkeeping:
         self._checkpointed_at = time.monotonic()
 
     @property
-    def settled(self) -> bool:
+    def is_all_recorded(self) -> bool:
         """Return whether everything that was received is on the disk."""
-        return not self._recorder.backlog and not self._recorder.trouble
+        return not self._recorder.has_backlog and not self._recorder.trouble
 
-    def keep(self, now: float, unix: float) -> None:
+    def write_due(self, now: float, unix: float) -> None:
         """Write everything that is due."""
         store, recorder = self._store, self._recorder
-        recorder.event(store.new_events)
+        recorder.record_event(store.new_events)
         store.new_events.clear()
-        recorder.silences(store.silences.take_changed())
-        recorder.findings(store.ledger)
+        recorder.record_silences(store.silences.take_changed())
+        recorder.record_findings(store.ledger)
         if now - self._checkpointed_at >= CHECKPOINT_S:
             self._checkpointed_at = now
             self._checkpoint(CHECKPOINT_ROWS)
-        self._collector.record()
+        self._collector.write_and_acknowledge()
         if recorder.was_deleted:
             recorder.was_deleted = False
             store.add_event(
@@ -68,8 +68,8 @@ class Bookkeeping:
     def keep_last(self, now: float, unix: float) -> None:
         """Write everything, because this hub ends."""
         self._checkpoint(BINS)
-        self._recorder.hurry()
-        self.keep(now, unix)
+        self._recorder.write_soon()
+        self.write_due(now, unix)
 
     def _checkpoint(self, rows: int) -> None:
         store = self._store
@@ -108,14 +108,14 @@ class Bookkeeping:
             self._tail_files.clear()
 
     def _take_tail(self, frames: list[bytes]) -> None:
-        self._collector.take(frames, time.monotonic(), time.time(), ended=True)
+        self._collector.process_message(frames, time.monotonic(), time.time(), ended=True)
 
     def _report_tail(self, text: str) -> None:
         self._store.add_event(time.time(), "warn", text)
 
-    def conclude(self) -> None:
+    def write_report(self) -> None:
         """Write the report of a run that is over and completely recorded."""
-        self._tails.clear()
+        self._tails.delete_folder()
         run = self._store.run
         try:
             write(runs.run_dir(run.id) / "report.json", recorded_report(run))

@@ -15,7 +15,7 @@ from ddpmon.messages import Batch, Sample, encode
 from ddpmon.messages.nodes import Bundle, Item, Packed
 from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.recording.merging import one_of
-from ddpmon.recording.node_blocks import pack
+from ddpmon.recording.node_blocks import pack_batches
 
 KEPT_BYTES = 64 << 20
 """Largest size of all kept bundles. A minute of 8 ranks at ten steps a second is 0.2 MB, of 256 ranks 7 MB."""
@@ -77,7 +77,7 @@ class Bundles:
         self._bytes -= self._open.popleft()[1]
         self.dropped += 1
 
-    def close(self, *, even_empty: bool = False, sparse: bool = False) -> None:
+    def make_bundles(self, *, even_empty: bool = False, sparse: bool = False) -> None:
         """Make bundles of the items and batches that were added since the last call.
 
         Args:
@@ -101,16 +101,16 @@ class Bundles:
                 closed.items.append(item)
             _pack(closed, batches, sparse=sparse)
             self._bytes -= size
-            self.append(closed)
+            self.append_bundle(closed)
 
-    def append(self, closed: Closed) -> None:
+    def append_bundle(self, closed: Closed) -> None:
         """Append a bundle to those that wait to be sent."""
         self._seq += 1
         closed.seq = self._seq
         self._bytes += closed.bytes
         self._waiting.append(closed)
 
-    def next(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
+    def next_bundle(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
         """Return the bundle to send now, or None if there is none.
 
         Args:
@@ -126,11 +126,11 @@ class Bundles:
         over = over and not self._open and len(self._waiting) == 1
         return Bundle(bundle.seq, first, now_us, self.dropped, bundle.items, stopping, over, bundle.blocks)
 
-    def sent(self) -> None:
-        """Note that the bundle from `next` was sent."""
+    def mark_sent(self) -> None:
+        """Note that the bundle from `next_bundle` was sent."""
         self._sent.append(self._waiting.popleft())
 
-    def recorded(self, seq: int) -> None:
+    def mark_recorded(self, seq: int) -> None:
         """Forget all bundles up to `seq`, because the root has recorded them."""
         while self._sent and self._sent[0].seq <= seq:
             self._bytes -= self._sent.popleft().bytes
@@ -141,7 +141,7 @@ class Bundles:
         self._sent.clear()
 
     @property
-    def settled(self) -> bool:
+    def is_all_recorded(self) -> bool:
         """Return whether the root has recorded everything."""
         return not (self._open or self._waiting or self._sent)
 
@@ -149,13 +149,13 @@ class Bundles:
 def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
     """Append the gathered batches to a bundle as one block, and clear the list of batches."""
     if batches:
-        closed.blocks.append(Packed(len(closed.items), pack(merged(batches, sparse=sparse))))
+        closed.blocks.append(Packed(len(closed.items), pack_batches(merge_batches(batches, sparse=sparse))))
         closed.batches += len(batches)
         batches.clear()
 
 
-def merged(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
-    """Merge successive batches of the same process into one. `sparse` is that of `Bundles.close`."""
+def merge_batches(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
+    """Merge successive batches of the same process into one. `sparse` is that of `Bundles.make_bundles`."""
     done: list[Batch] = []
     latest: dict[int, Batch] = {}
     for batch in batches:

@@ -69,7 +69,7 @@ class Sent:
             self._rows = [RankView(rank) for rank in ranks]
             self._at = [0] * len(self._rows)
         else:
-            ranks = self._due(shot, view_request)
+            ranks = self._ranks_to_send(shot, view_request)
         news = Changed(rows=self._columns(shot, list(ranks), exact=last is None))
         for name in Snapshot.__struct_fields__:
             value, before = getattr(shot, name), getattr(last, name, UNSET)
@@ -85,14 +85,14 @@ class Sent:
         self._shot = shot
         return encode(Changes(last.version if last else 0, shot.epoch, zlib.compress(encode(news), level)))
 
-    def _due(self, shot: Snapshot, view_request: ViewRequest) -> list[int]:
+    def _ranks_to_send(self, shot: Snapshot, view_request: ViewRequest) -> list[int]:
         """Return the ranks to send, in ascending order."""
         rows = self._rows
         others = [rank for rank, view in enumerate(shot.ranks) if view != rows[rank]]
         if len(others) <= ROWS or shot.state in END_STATES:
             return others
         self.is_whole = False
-        shown = _shown(view_request)
+        shown = _shown_ranks(view_request)
         due = [rank for rank in others if rank in shown or _has_news(rows[rank], shot.ranks[rank])]
         rest = set(others).difference(due)
         due += heapq.nsmallest(
@@ -115,7 +115,7 @@ class Sent:
         return columns
 
 
-def _shown(view_request: ViewRequest) -> set[int]:
+def _shown_ranks(view_request: ViewRequest) -> set[int]:
     """Return the ranks that a viewer's screen shows, according to its view request."""
     return {
         rank
@@ -150,10 +150,10 @@ def _add_changed(columns: Any, name: str, now: Sequence[Any], before: Sequence[A
     read = attrgetter(name)
     column = list(map(read, now))
     if column != list(map(read, before)):
-        setattr(columns, name, _packed(name, column, exact=exact))
+        setattr(columns, name, _packed_column(name, column, exact=exact))
 
 
-def _packed(name: str, column: list[Any], *, exact: bool) -> list[Any]:
+def _packed_column(name: str, column: list[Any], *, exact: bool) -> list[Any]:
     """Return a column in the form in which it is sent: rounded, unless it must be exact."""
     if exact:
         return column

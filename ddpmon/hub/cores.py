@@ -28,7 +28,7 @@ class Ticks(NamedTuple):
     all: Floats
 
 
-def counted() -> Ticks:
+def core_counters() -> Ticks:
     """Return the counts of every core that is online, or empty ones if the kernel does not report them."""
     rows = proc.core_ticks()
     times = np.array([row[:_COUNTED] for row in rows.values()], float).reshape(len(rows), _COUNTED)
@@ -39,7 +39,7 @@ def counted() -> Ticks:
 class Cores:
     """Busy shares of all cores over the last `KEPT_S` seconds."""
 
-    def __init__(self, host: str, read: Callable[[], Ticks] = counted) -> None:
+    def __init__(self, host: str, read: Callable[[], Ticks] = core_counters) -> None:
         """Begin without measurements. `host` is the name that ranks give to this machine; `read` reads the counts."""
         self._host, self._read = host, read
         self._before = Ticks((), np.empty(0), np.empty(0))

@@ -45,7 +45,7 @@ class CpuActivity:
             while len(used) > 1 and used[1].at <= now - self._window_s:
                 used.popleft()
 
-    def idle(self, process: RankProcess) -> bool:
+    def is_idle(self, process: RankProcess) -> bool:
         """Return whether a process did nothing over the window. It is False before the process was sampled so long."""
         used = self._used.get(process.hello.pid)
         if not used or used[-1].at - used[0].at < self._window_s or used[0].pids != used[-1].pids:

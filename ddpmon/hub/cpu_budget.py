@@ -22,17 +22,17 @@ class CpuBudget:
         self._share, self._most_s = share, most_s
         self._due = float("-inf")
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether the work may be done again."""
         return now >= self._due
 
     @property
-    def at(self) -> float:
+    def due_at(self) -> float:
         """Return the moment at which the work is due again."""
         return self._due
 
     @contextlib.contextmanager
-    def spent(self, now: float) -> Iterator[None]:
+    def measured(self, now: float) -> Iterator[None]:
         """Measure the work in the body of this context manager, and schedule its next run."""
         began = time.thread_time()
         try:

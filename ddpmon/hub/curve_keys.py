@@ -48,7 +48,7 @@ class Keys(msgspec.Struct):
             taken = set(self.admitted.values())
             self.admitted[key] = node if node not in taken else max(taken) + 1
 
-    def number(self, key: str, most: int) -> int | None:
+    def node_number(self, key: str, most: int) -> int | None:
         """Return the node number of a hub that connected with the job's key, or None if there are too many hubs.
 
         Args:
@@ -68,7 +68,7 @@ class Keys(msgspec.Struct):
             writing.write_text(run_dir / FILE, msgspec.json.encode(self).decode())
 
 
-def kept(run_dir: Path) -> Keys | None:
+def stored_keys(run_dir: Path) -> Keys | None:
     """Return the keys that an earlier hub of the run stored, or None if there are none that can be read."""
     try:
         keys = msgspec.json.decode(plain_file.content(run_dir / FILE, MOST_BYTES), type=Keys)
@@ -84,7 +84,7 @@ def of_job(job_key: str, whose: str) -> Keys:
     return Keys(zmq.curve_public(encoded).decode(), encoded.decode())
 
 
-def fresh() -> Keys:
+def new_key_pair() -> Keys:
     """Return a new key pair."""
     public, secret = zmq.curve_keypair()
     return Keys(public.decode(), secret.decode())
@@ -93,7 +93,7 @@ def fresh() -> Keys:
 LAST_WORDS_MS = 500
 
 
-def linked(context: zmq.Context[Socket], kind: int, keys: Keys, frame_bytes: int) -> Socket:
+def curve_socket(context: zmq.Context[Socket], kind: int, keys: Keys, frame_bytes: int) -> Socket:
     """Return a socket with CURVE keys that accepts frames of at most `frame_bytes`, neither bound nor connected."""
     socket: Socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, LAST_WORDS_MS)
@@ -128,7 +128,7 @@ class Admission:
         self.refused: list[str] = []
         """Addresses of peers that were refused. The reader clears the list."""
 
-    def answer(self) -> None:
+    def answer_requests(self) -> None:
         """Answer all pending requests. The node number becomes the User-Id of all frames of the connection."""
         while True:
             try:

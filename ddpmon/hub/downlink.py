@@ -15,7 +15,7 @@ import zmq
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import IN_FLIGHT
-from ddpmon.hub.curve_keys import DOMAIN, UNNUMBERED, Admission, Keys, linked
+from ddpmon.hub.curve_keys import DOMAIN, UNNUMBERED, Admission, Keys, curve_socket
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import AskedOfRank, PrintedView, ToRank, Welcome, WireError, encode
 from ddpmon.messages.nodes import (
@@ -38,7 +38,7 @@ from ddpmon.messages.nodes import (
 )
 from ddpmon.messages.vocabulary import MAX_WORLD
 from ddpmon.recording.collector import Collector
-from ddpmon.recording.node_blocks import NodeBlock, check_rows, possible, unpack
+from ddpmon.recording.node_blocks import NodeBlock, are_rows_possible, check_rows, decode_block
 from ddpmon.store.peers import NO_KEY, NO_MESSAGE, Peer, process_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
@@ -104,7 +104,7 @@ class Downlink:
         store: The run.
         collector: Processes the messages of ranks.
         epoch: Identifies this process of the hub.
-        take_request: Takes a viewer's name and its request. The answer is sent with `show`.
+        take_request: Takes a viewer's name and its request. The answer is sent with `send_to_viewer`.
         stop: Ends the whole run.
         came: Takes a rank's output, and the node it came from. Returns False if the run has no such rank, or no
             viewer asked for its output.
@@ -129,7 +129,7 @@ class Downlink:
         members = curve_keys.of_job(job_key, "node") if job_key else None
         self.admission = Admission(context, keys.admitted, members.public if members else "")
         own = curve_keys.of_job(job_key, "root") if job_key else keys
-        self.socket = linked(context, zmq.ROUTER, own, FRAME_BYTES)
+        self.socket = curve_socket(context, zmq.ROUTER, own, FRAME_BYTES)
         self.socket.setsockopt(zmq.RCVHWM, 2 * IN_FLIGHT)
         self.socket.setsockopt(zmq.SNDHWM, 100)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
@@ -153,9 +153,9 @@ class Downlink:
 
     def receive(self, now: float, unix: float) -> None:
         """Process messages of nodes, at most MOST_PER_TURN."""
-        self.admission.answer()
+        self.admission.answer_requests()
         for address in self.admission.refused:
-            self._store.registry.refusals.count(NO_KEY, why=f"from {address}")
+            self._store.registry.refusals.add_refusal(NO_KEY, why=f"from {address}")
         self.admission.refused.clear()
         came: list[_Came] = []
         for _ in range(MOST_PER_TURN):
@@ -170,8 +170,10 @@ class Downlink:
                     raise WireError("not one frame")
                 message = decode_from_node(frames[0].bytes)
                 if number == UNNUMBERED and isinstance(message, Join):
-                    node = self._numbered(message, connection.bytes, now)
-                blocks = [unpack(packed.block) for packed in message.blocks] if isinstance(message, Bundle) else []
+                    node = self._admit_node(message, connection.bytes, now)
+                blocks = (
+                    [decode_block(packed.block) for packed in message.blocks] if isinstance(message, Bundle) else []
+                )
             except WireError as error:
                 self._refuse(node, error)
             else:
@@ -186,9 +188,9 @@ class Downlink:
         node.connection, node.heard_at = connection, now
         return node
 
-    def _numbered(self, join: Join, connection: bytes, now: float) -> Node:
+    def _admit_node(self, join: Join, connection: bytes, now: float) -> Node:
         """Return the node of a hub that joins with the job's key, or raise WireError if it cannot be numbered."""
-        number = self._keys.number(join.key, MAX_WORLD) if join.key else None
+        number = self._keys.node_number(join.key, MAX_WORLD) if join.key else None
         if number is None:
             raise WireError("the hub does not identify itself" if not join.key else "too many hubs")
         if number in self.nodes:
@@ -198,21 +200,23 @@ class Downlink:
 
     def _take_all(self, came: list[_Came], now: float, unix: float) -> None:
         """Check and process the messages of one turn."""
-        checked = possible([block for _, _, blocks in came for block in blocks])
+        checked = are_rows_possible([block for _, _, blocks in came for block in blocks])
         for node, message, blocks in came:
             try:
                 if not checked:
                     for block in blocks:
                         check_rows(block.table)
-                self._take(node, message, blocks, now, unix)
+                self._process_message(node, message, blocks, now, unix)
             except WireError as error:
                 self._refuse(node, error)
-        self._collector.flush(now)
+        self._collector.pass_on_steps(now)
 
     def _refuse(self, node: Node, error: WireError) -> None:
-        self._store.registry.refusals.count(NO_MESSAGE, why=f"node {node.number}: {error}"[:200])
+        self._store.registry.refusals.add_refusal(NO_MESSAGE, why=f"node {node.number}: {error}"[:200])
 
-    def _take(self, node: Node, message: FromNode, blocks: Sequence[NodeBlock], now: float, unix: float) -> None:
+    def _process_message(
+        self, node: Node, message: FromNode, blocks: Sequence[NodeBlock], now: float, unix: float
+    ) -> None:
         if isinstance(message, Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
@@ -231,7 +235,7 @@ class Downlink:
         elif isinstance(message, Roster):
             for hello in message.hellos:
                 name = _name(node, b"%d" % hello.pid)
-                self._collector.take([name, encode(hello)], now, unix, Peer(0, node.number))
+                self._collector.process_message([name, encode(hello)], now, unix, Peer(0, node.number))
         elif isinstance(message, ViewerRequest):
             self._take_request(_name(node, message.viewer), message.request)
         elif isinstance(message, Output):
@@ -257,10 +261,10 @@ class Downlink:
             self._take_blocks(node, blocks, places, place, now, unix)
             if item.frame:
                 name, peer = _name(node, b"%d" % item.pid), Peer(0, node.number)
-                self._collector.take([name, item.frame], now, unix, peer, later_us=min(node.later_us))
-            elif process := self._store.registry.everyone.get(process_key(item.pid, node.number)):
+                self._collector.process_message([name, item.frame], now, unix, peer, later_us=min(node.later_us))
+            elif process := self._store.registry.processes.get(process_key(item.pid, node.number)):
                 was_gone = process.gone
-                self._collector.ended(process, now, left=item.left, end=item.end, steps=item.steps)
+                self._collector.note_process_end(process, now, left=item.left, end=item.end, steps=item.steps)
                 if (
                     process.dead
                     and not was_gone
@@ -292,17 +296,17 @@ class Downlink:
         if node is None or not pid.isdigit():
             return False
         if isinstance(message, AskedOfRank):
-            self._send(node, Locate.of(int(pid), message))
+            self._send(node, Locate.from_request(int(pid), message))
         elif isinstance(message, Welcome) and not message.has_hello:
             self._ask_again(node, now, join=True)
         return True
 
-    def fetch(self, number: int, rank: int) -> None:
+    def fetch_output(self, number: int, rank: int) -> None:
         """Ask a node's hub for the output of a rank there."""
         if node := self.nodes.get(number):
             self._send(node, FetchOutput(rank))
 
-    def show(self, viewer: bytes, frame: bytes) -> bool:
+    def send_to_viewer(self, viewer: bytes, frame: bytes) -> bool:
         """Send a frame to a viewer on another node, and return whether the viewer is on another node."""
         node, name = self._split(viewer)
         if node is None:
@@ -315,7 +319,7 @@ class Downlink:
         parts = _CONNECTION.fullmatch(connection)
         return (self.nodes.get(int(parts[1])), parts[2]) if parts else (None, b"")
 
-    def tick(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
+    def report_to_nodes(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
         """Report to nodes what is recorded and whether to stop, and add events about silent nodes.
 
         `recorded` is True if everything that was received is on the disk.
@@ -365,11 +369,11 @@ class Downlink:
     def _by_node(self) -> dict[int, list[RankProcess]]:
         """Return the ranks of every node."""
         by_node: dict[int, list[RankProcess]] = {}
-        for process in self._store.registry.seats.values():
+        for process in self._store.registry.process_of_rank.values():
             by_node.setdefault(process.hello.through, []).append(process)
         return by_node
 
-    def settled(self, *, failed: bool) -> bool:
+    def have_all_ended(self, *, failed: bool) -> bool:
         """Return whether all ranks on nodes that are not silent have ended, and if `failed` their ends are reported."""
         by_node = self._by_node()
         heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]

@@ -76,17 +76,17 @@ class Hub:
         self._epoch = secrets.token_hex(4)
         self._ingest = Ingest(self._sockets.ingest)
         self._collector = Collector(self._store, self._recorder, self._epoch, self._answer, self._accept)
-        self._nodes = Nodes(self._store, self._collector, self._ingest.answer)
+        self._nodes = Nodes(self._store, self._collector, self._ingest.send_to_rank)
         self._viewers = Viewers(
             self._sockets.view,
             self._build,
             self._with_parts,
             self._ask,
             self._epoch,
-            relay=self._nodes.relay,
-            deliver=self._nodes.show,
+            relay=self._nodes.relay_request,
+            deliver=self._nodes.send_to_viewer,
         )
-        self._nodes.begin(self._viewers)
+        self._nodes.take_role(self._viewers)
         self._asking = StackRequests(self._store.registry, self._collector.ask)
         self._sample_requests = SampleRequests(self._store, self._collector.ask)
         profiles = runs.run_dir(run_id)
@@ -137,20 +137,20 @@ class Hub:
                         self._collector.heard_of_an_end = False
                         self._report_dead(now, time.time())
                     if self._collector.stack_reported_at == now:
-                        self._viewers.hurry()
+                        self._viewers.expect_news()
                 if self._sockets.view in ready:
-                    self._viewers.receive(now)
+                    self._viewers.process_requests(now)
                 if self._nodes.root_shows:
                     self._reload()  # So the root learns of a stop together with the last messages of ranks.
-                self._nodes.turn(now)
+                self._nodes.exchange_messages(now)
                 if self._recorder.backlog_is_large:
-                    self._collector.record()
+                    self._collector.write_and_acknowledge()
                 if self._recorder.too_large:
-                    self._recorder.thin()
+                    self._recorder.merge_oldest()
                 if now >= next_tick:
                     self._tick(now, time.time())
                     next_tick = max(next_tick + TICK_S, now)
-                self._viewers.serve(now)
+                self._viewers.answer_due(now)
             self._end()
         finally:
             self._recorder.close()
@@ -181,7 +181,7 @@ class Hub:
         self._cores.measure(now)
         if now - self._mended_at >= MEND_S:
             self._mended_at = now
-            if self._sockets.mend():
+            if self._sockets.rebind_deleted():
                 store.add_event(unix, "warn", "somebody removed the run's sockets; the hub has made new sockets")
         self._collector.add_failure_events(now, unix)
         self._add_refusal_events(unix)
@@ -189,17 +189,17 @@ class Hub:
         failed = len(store.failures) != self._judged_failures
         urgent = self._has_fallen or failed or stops or store.run.ended
         often_enough = self._nodes.root_shows and now - self._judged_at < NODE_ANALYSIS_S
-        if urgent or (self._analysis.due(now) and not often_enough):
-            with self._analysis.spent(now):
-                self._analyse(now, unix, judge=urgent or self._judging.due(now))
-        if self._profile_requests.turn(now) | self._processes.examine_silent(now):
-            self._viewers.hurry()
+        if urgent or (self._analysis.is_due(now) and not often_enough):
+            with self._analysis.measured(now):
+                self._analyse(now, unix, judge=urgent or self._judging.is_due(now))
+        if self._profile_requests.process_answers(now) | self._processes.examine_silent(now):
+            self._viewers.expect_news()
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
             self._collector.ask_where()
-        self._viewers.receive(now)  # so that viewers need not wait for the disk as well
-        self._viewers.serve(now)
-        self._books.keep(now, unix)
+        self._viewers.process_requests(now)  # so that viewers need not wait for the disk as well
+        self._viewers.answer_due(now)
+        self._books.write_due(now, unix)
         self._pass_on(now, unix)
 
     def _report_dead(self, now: float, unix: float) -> None:
@@ -210,11 +210,11 @@ class Hub:
         store = self._store
         for process in self._mark_dead(now):
             self._has_fallen = True
-            self._recorder.process(process)
-            self._nodes.ended(process)
+            self._recorder.record_process(process)
+            self._nodes.report_end(process)
             if process.left or store.winding_down(unix) or any(process.failed_of(f) for f in store.failures):
                 continue
-            others = (other for other in store.registry.seats.values() if other is not process)
+            others = (other for other in store.registry.process_of_rank.values() if other is not process)
             is_first = all(other.ended_us is None or other.ended_us == process.ended_us for other in others)
             own_faults = (f for f in store.failures_of(process.attempt) if not is_consequence(f))
             severity = "critical" if is_first and not any(own_faults) else "warn"
@@ -226,20 +226,20 @@ class Hub:
         """Process the records that have arrived, and with `judge` update findings and verdict too."""
         store = self._store
         self._judged_at = now
-        store.digest()
+        store.add_arrived()
         if judge:
             self._has_fallen = False
             self._judged_failures = len(store.failures)
-            with self._judging.spent(now):
+            with self._judging.measured(now):
                 store.judge(now, unix)
             self._report_fault(unix)
-            self._sample_requests.turn(now)
+            self._sample_requests.send_requests(now)
             self._check_alerts(now, unix)
-            self._usual_speed.check(unix)
+            self._usual_speed.add_event_if_changed(unix)
 
     def _check_alerts(self, now: float, unix: float) -> None:
         for alerts in self._alerts:
-            alerts.check(now, unix)
+            alerts.queue_alerts(now, unix)
 
     def _report_fault(self, unix: float) -> None:
         """Report once that a bug of ddpmon ended a judgement; the recording and the view go on."""
@@ -253,11 +253,11 @@ class Hub:
         refusals = self._store.registry.refusals
         for text in refusals.new_sentences():
             self._store.add_event(unix, "warn", text)
-        self._recorder.refused(refusals.rows())
+        self._recorder.record_refusals(refusals.rows())
 
     def _pass_on(self, now: float, unix: float) -> None:
         """Report to the hubs of other nodes, and to viewers, how much is recorded."""
-        self._nodes.tick(now, unix, recorded=self._books.settled)
+        self._nodes.send_heartbeats(now, unix, recorded=self._books.is_all_recorded)
         self._store.notes = [*self._books.notes(), *self._nodes.notes(now)]
 
     def _reload(self) -> None:
@@ -282,11 +282,11 @@ class Hub:
         )
 
     def _receive(self, now: float) -> int:
-        return self._ingest.receive(self._collector, now, time.time())
+        return self._ingest.process_messages(self._collector, now, time.time())
 
     def _answer(self, identity: bytes, message: ToRank) -> None:
         if not self._nodes.answer(identity, message):
-            self._ingest.answer(identity, message)
+            self._ingest.send_to_rank(identity, message)
 
     def _accept(self, process: RankProcess, message: FromRank) -> None:
         self._nodes.accept(process, message)
@@ -294,13 +294,13 @@ class Hub:
             self._heard_at = process.heard_at
 
         if isinstance(message, Hello):
-            self._step_counters.follow(process)
+            self._step_counters.open_counter(process)
 
     def _mark_dead(self, now: float) -> list[RankProcess]:
         """Mark ranks that have ended, count steps that they could not send, and return those of the current attempt."""
         fallen = self._store.registry.mark_dead(now)
-        for process in self._step_counters.settle():
-            self._recorder.process(process)
+        for process in self._step_counters.update_ended():
+            self._recorder.record_process(process)
         return fallen
 
     def _build(self, version: int) -> Snapshot:
@@ -308,15 +308,17 @@ class Hub:
 
     def _ask(self, request: Ask) -> None:
         if request.profile_steps:
-            self._profile_requests.ask(request.ranks, request.profile_steps, time.monotonic(), request.peak_flops)
+            self._profile_requests.request_profiles(
+                request.ranks, request.profile_steps, time.monotonic(), request.peak_flops
+            )
         else:
-            self._asking.ask(request.ranks, time.monotonic())
-        self._viewers.hurry()
+            self._asking.request_stacks(request.ranks, time.monotonic())
+        self._viewers.expect_news()
 
     def _with_parts(self, shot: Snapshot, view_request: ViewRequest) -> Snapshot:
         shot = with_parts(shot, self._store, view_request)
         if view_request.printed is not None:
-            printed = self._nodes.printed(view_request.printed, time.monotonic())
+            printed = self._nodes.rank_output(view_request.printed, time.monotonic())
             shot = msgspec.structs.replace(shot, printed=printed)
         if view_request.cores is not None:
             shot = msgspec.structs.replace(shot, cores=self._cores.view(view_request.cores))
@@ -333,7 +335,7 @@ class Hub:
         over = store.run.ended or store.run.lost()
         if over:
             self._mark_dead(time.monotonic())
-            self._nodes.end(ends_here(store.run, store.registry))
+            self._nodes.report_run_end(ends_here(store.run, store.registry))
             self._hand_over()
         now, unix = time.monotonic(), time.time()
         self._collector.add_failure_events(now, unix, final=True)
@@ -341,13 +343,13 @@ class Hub:
         if over:
             store.live = False
             self._mark_dead(time.monotonic())
-        store.digest(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
+        store.add_arrived(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
         if over:
             store.ending = whole_ending(store.run, store.registry)
-            for process in store.registry.seats.values():
+            for process in store.registry.process_of_rank.values():
                 process.mark_ended(now, left=False)
-                self._recorder.process(process)
-            self._step_counters.settle()
+                self._recorder.record_process(process)
+            self._step_counters.update_ended()
         store.judge(now, unix)
         self._report_fault(unix)
         self._check_alerts(now, unix)
@@ -359,9 +361,9 @@ class Hub:
             store.judge(now, unix)
         if not over:
             return
-        self._processes.clear()
-        self._books.conclude()
-        self._viewers.receive(time.monotonic())
+        self._processes.delete_files()
+        self._books.write_report()
+        self._viewers.process_requests(time.monotonic())
         self._viewers.take_leave(time.monotonic())
         for alerts in self._alerts:
             alerts.finish(unix)
@@ -369,14 +371,14 @@ class Hub:
     def _hand_over(self) -> None:
         """Send the root the remaining messages of this node's ranks, or as the root wait for those of other nodes."""
         deadline = time.monotonic() + FINISH_S
-        while not self._nodes.settled(now := time.monotonic()) and now < deadline:
+        while not self._nodes.is_all_transferred(now := time.monotonic()) and now < deadline:
             self._receive(now)
-            self._nodes.turn(now)
+            self._nodes.exchange_messages(now)
             self._collector.record_all()
-            self._nodes.tick(now, time.time(), recorded=not self._recorder.trouble)
+            self._nodes.send_heartbeats(now, time.time(), recorded=not self._recorder.trouble)
             time.sleep(0.02)
         self._collector.record_all()
-        self._nodes.tick(time.monotonic(), time.time(), recorded=not self._recorder.trouble)
+        self._nodes.send_heartbeats(time.monotonic(), time.time(), recorded=not self._recorder.trouble)
 
 
 def main(run_id: str) -> int:

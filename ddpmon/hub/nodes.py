@@ -61,7 +61,7 @@ class Nodes:
         self._viewers: Viewers
         self._dir: Path = runs.run_dir(store.run.id)
         self._epoch = secrets.token_hex(4)
-        self._keys = curve_keys.kept(self._dir)
+        self._keys = curve_keys.stored_keys(self._dir)
         self._context: zmq.Context[Socket] | None = None
         self._up: Uplink | None = None
         self._down: Downlink | None = None
@@ -73,7 +73,7 @@ class Nodes:
         self._sockets: list[Socket] = []
         self._polled: list[Socket] = []
 
-    def begin(self, viewers: Viewers) -> None:
+    def take_role(self, viewers: Viewers) -> None:
         """Take the role that `--hub` gives, or that an earlier hub of this node had. `viewers` are this hub's."""
         self._viewers = viewers
         store = self._store
@@ -92,19 +92,19 @@ class Nodes:
         if self._job_key is None:
             self._store.add_event(time.time(), "warn", f"the key for {self._root_name} is missing, so {ALONE}")
         elif self._store.run.hub_is_here:
-            self._keys = self._keys or curve_keys.fresh()
+            self._keys = self._keys or curve_keys.new_key_pair()
             self._begin_downlink([f"tcp://{bracketed(own_for_others(host))}:{port}"])
             self._keys.save(self._dir)
         else:
             self._begin_uplink()
             assert self._up is not None  # noqa: S101  _begin_uplink made it
             root = curve_keys.of_job(self._job_key, "root").public
-            self._up.meet(Card(root, "", [f"tcp://{bracketed(host)}:{port}"]))
+            self._up.set_root(Card(root, "", [f"tcp://{bracketed(host)}:{port}"]))
             self._awaited_until = time.monotonic() + AWAITED_S
 
     @property
     def every_s(self) -> float:
-        """Return the interval in which `turn` must be called, in seconds."""
+        """Return the interval in which `exchange_messages` must be called, in seconds."""
         return math.inf if self._up is None else EVERY_S
 
     def keep_polled(self, poller: zmq.Poller) -> None:
@@ -121,17 +121,17 @@ class Nodes:
         if isinstance(message, Meeting) and not process.hello.through:
             self._meet(process, message)
         elif self._up is not None and not process.hello.through:
-            self._up.add(process, message)
+            self._up.queue_message(process, message)
 
-    def ended(self, process: RankProcess) -> None:
+    def report_end(self, process: RankProcess) -> None:
         """Report to the root that a rank of this machine has ended."""
         if self._up is not None and not process.hello.through:
-            self._up.ended(process)
+            self._up.queue_process_end(process)
 
     def _meet(self, process: RankProcess, meeting: Meeting) -> None:
         if not zmq.has("curve") or self._store.run.hub_at or not self._store.registry.is_seated(process):
             return
-        self._keys = self._keys or curve_keys.fresh()
+        self._keys = self._keys or curve_keys.new_key_pair()
         if process.rank == 0:
             if self._up is not None:
                 self._end_uplink()
@@ -149,11 +149,11 @@ class Nodes:
         if self._up is None and self._down is None:
             self._begin_uplink()
         if self._up is not None and meeting.root is not None and meeting.root.key != self._keys.public:
-            self._up.meet(meeting.root)
+            self._up.set_root(meeting.root)
 
     def _begin_uplink(self) -> None:
         if self._keys is None:
-            self._keys = curve_keys.fresh()
+            self._keys = curve_keys.new_key_pair()
             self._keys.save(self._dir)
         self._context = self._context or zmq.Context(io_threads=1)
         self._up = Uplink(
@@ -162,9 +162,9 @@ class Nodes:
             self._store.registry,
             self._epoch,
             self._locate,
-            self._viewers.show,
+            self._viewers.send_frame,
             self._stop,
-            lambda rank: self._printed.here(rank, time.monotonic()),
+            lambda rank: self._printed.local_output(rank, time.monotonic()),
             self._job_key,
         )
         self._sockets = [self._up.socket]
@@ -213,29 +213,29 @@ class Nodes:
         """Answer a rank of another node, and return whether it is one."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
-    def printed(self, rank: int, now: float) -> PrintedView:
+    def rank_output(self, rank: int, now: float) -> PrintedView:
         """Return the output of a rank as far as it has arrived here."""
         return self._printed.view(rank, now)
 
     def _fetch(self, node: int, rank: int) -> None:
         if self._down is not None:
-            self._down.fetch(node, rank)
+            self._down.fetch_output(node, rank)
 
     def _printed_elsewhere(self, view: PrintedView, node: int) -> bool:
-        if not self._printed.came(view, node):
+        if not self._printed.store_output(view, node):
             return False
-        self._viewers.hurry()
+        self._viewers.expect_news()
         return True
 
-    def relay(self, viewer: bytes, request: bytes) -> bool:
+    def relay_request(self, viewer: bytes, request: bytes) -> bool:
         """Let the root answer a viewer of this hub, and return whether it can. It cannot if this hub is the root."""
-        return self._up is not None and self._up.relay(viewer, request)
+        return self._up is not None and self._up.relay_request(viewer, request)
 
-    def show(self, viewer: bytes, frame: bytes) -> bool:
+    def send_to_viewer(self, viewer: bytes, frame: bytes) -> bool:
         """Send a snapshot to a viewer of another node, and return whether the viewer is on another node."""
-        return self._down is not None and self._down.show(viewer, frame)
+        return self._down is not None and self._down.send_to_viewer(viewer, frame)
 
-    def turn(self, now: float) -> None:
+    def exchange_messages(self, now: float) -> None:
         """Receive messages of other hubs, and send those that are due."""
         if self._down is not None:
             assert self._keys is not None  # noqa: S101  _begin_downlink needs them
@@ -244,17 +244,17 @@ class Nodes:
             if len(self._keys.admitted) > before:  # Hubs with the job's key keep their numbers.
                 self._keys.save(self._dir)
         if self._up is not None:
-            self._up.receive(now)
-            self._up.turn(now, stopping=self._store.run.stopping)
+            self._up.process_root_messages(now)
+            self._up.send_due(now, stopping=self._store.run.stopping)
 
-    def tick(self, now: float, unix: float, *, recorded: bool) -> None:
+    def send_heartbeats(self, now: float, unix: float, *, recorded: bool) -> None:
         """Send heartbeats and add events about connections. `recorded` is True if everything received is on disk."""
         if self._down is not None:
-            self._down.tick(now, unix, recorded=recorded, stopping=self._store.run.stopping)
+            self._down.report_to_nodes(now, unix, recorded=recorded, stopping=self._store.run.stopping)
         if self._up is not None and not self._reached and now >= self._awaited_until:
             self._awaited_until = math.inf
             self._store.add_event(unix, "warn", self._missed())
-        if self._up is not None and self._reached != self._up.reached(now):
+        if self._up is not None and self._reached != self._up.is_root_reachable(now):
             self._awaited_until = math.inf
             self._reached = not self._reached
             if self._reached:
@@ -271,12 +271,12 @@ class Nodes:
         """Return notes for viewers about the connection to the root."""
         if self._up is None:
             return []
-        first = self._store.registry.seats.get(0)
+        first = self._store.registry.process_of_rank.get(0)
         is_here = first is not None and not first.hello.through  # Other nodes may join later or have left.
-        lines = [] if self._up.reached(now) or is_here else [self._missed()]
-        if self._up.dropped:
+        lines = [] if self._up.is_root_reachable(now) or is_here else [self._missed()]
+        if self._up.dropped_messages:
             lines.append(
-                f"{self._up.dropped:,} messages for {self._root_name} are lost, because the connection was "
+                f"{self._up.dropped_messages:,} messages for {self._root_name} are lost, because the connection was "
                 "broken for too long"
             )
         return lines
@@ -286,19 +286,19 @@ class Nodes:
             return f"{self._root_name} and this machine have different keys, so {ALONE}"
         return f"there is no connection to {self._root_name}, so {ALONE}"
 
-    def end(self, ends: Mapping[int, End]) -> None:
+    def report_run_end(self, ends: Mapping[int, End]) -> None:
         """Report to the root that the run is over on this machine, and how processes ended, by pid."""
         if self._up is not None:
-            for pid, process in self._store.registry.everyone.items():
+            for pid, process in self._store.registry.processes.items():
                 if not process.hello.through and (end := ends.get(pid)):
-                    self._up.ended(process, end)
+                    self._up.queue_process_end(process, end)
             if self._store.run.state() == "failed":
-                self._up.end()
+                self._up.queue_run_end()
 
-    def settled(self, now: float) -> bool:
+    def is_all_transferred(self, now: float) -> bool:
         """Return whether all links have transferred everything."""
-        up = self._up is None or self._up.finish(now) or not self._up.reached(now)
-        return up and (self._down is None or self._down.settled(failed=self._store.run.state() == "failed"))
+        up = self._up is None or self._up.send_remaining(now) or not self._up.is_root_reachable(now)
+        return up and (self._down is None or self._down.have_all_ended(failed=self._store.run.state() == "failed"))
 
     def close(self) -> None:
         """Close the links to other hubs."""
@@ -309,10 +309,10 @@ class Nodes:
             self._context.term()
 
     def _take_request(self, viewer: bytes, request: bytes) -> None:
-        self._viewers.take(viewer, request, time.monotonic())
+        self._viewers.process_request(viewer, request, time.monotonic())
 
     def _locate(self, pid: int, request: AskedOfRank) -> None:
-        process = self._store.registry.everyone.get(pid)
+        process = self._store.registry.processes.get(pid)
         if process is not None and not process.gone:
             self._answer(process.identity, request)
 

@@ -30,7 +30,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
                 store = restored_store(recording)
                 if recording.database.corrupt:
                     trouble = _replace(path, recording)
-            store.resume(now)
+            store.continue_recording(now)
             if trouble:
                 store.add_event(unix, "warn", trouble)
             store.add_event(unix, "warn", "the hub restarted, and the ranks send again the data that was not recorded")
@@ -46,7 +46,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
     if trouble:
         store.add_event(unix, "warn", trouble)
     recorder = Recorder(path, run.id, clock)
-    recorder.reserve()
+    recorder.reserve_space()
     return store, recorder
 
 

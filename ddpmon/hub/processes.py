@@ -35,7 +35,7 @@ class StepCounters:
         self._open: dict[int, tuple[RankProcess, int, int]] = {}
         """Open counters by `RankProcess.id`: the process, the start of its program, and the file descriptor."""
 
-    def follow(self, process: RankProcess) -> None:
+    def open_counter(self, process: RankProcess) -> None:
         """Open the step counter of a process that sent its Hello, unless it is already open."""
         hello = process.hello
         known = self._open.get(process.id)
@@ -46,7 +46,7 @@ class StepCounters:
         with contextlib.suppress(OSError):
             self._open[process.id] = process, hello.began_us, _opened(process.peer.pid, hello.counter_fd)
 
-    def settle(self) -> list[RankProcess]:
+    def update_ended(self) -> list[RankProcess]:
         """Return the processes that have ended since the last call, after updating their numbers of steps."""
         ended = [process for process, _, _ in self._open.values() if self._has_ended(process)]
         for process in ended:
@@ -101,21 +101,21 @@ class Processes:
             return
         self._searched_at = now
         started = run.agent if not run.attached else None
-        unarmed = self._unwatched.find(started, store.registry.everyone, now) if started else []
+        unarmed = self._unwatched.find_unarmed(started, store.registry.processes, now) if started else []
         line, line_s = start_line(store.registry, now)
         store.waiting = Waiting(
             store.registry.world_size or run.world_size,
             launcher=run.agent is not None and run.agent.alive(),
             attached=len(run.attached),
             in_c_code=tuple((each.name, each.why) for each in run.attached if each.state == WAITING),
-            stages={rank: process.stage for rank, process in store.registry.seats.items()},
+            stages={rank: process.stage for rank, process in store.registry.process_of_rank.items()},
             started=started_ranks(run.agent) if run.agent else frozenset(),
             unarmed=tuple(unarmed),
-            warnings=0 if store.registry.seats else self._launcher_warnings(),
+            warnings=0 if store.registry.process_of_rank else self._launcher_warnings(),
             line=line,
             line_s=line_s,
         )
-        self._recorder.unarmed(unarmed)
+        self._recorder.record_unarmed(unarmed)
 
     def _launcher_warnings(self) -> int:
         """Add an event for a new warning of the launcher, and return how often the latest warning was printed."""
@@ -135,30 +135,30 @@ class Processes:
         store = self._store
         since = store.stands_since
         learnt = False
-        for process in store.registry.seats.values():
-            unheard = self._asking.unheard(process, now)
+        for process in store.registry.process_of_rank.values():
+            unheard = self._asking.is_unheard(process, now)
             if process.health(now) != "silent" and not unheard:
-                self._silent.forget(process)
+                self._silent.forget_rank(process)
                 if store.state == "stalled":
                     learnt = self._silent.check_worker(process, now) or learnt
                 elif process.worker and store.state not in {*END_STATES, "stopping"}:
                     self._silent.forget_worker(process)
-            elif (unheard or store.state == "stalled") and self._silent.check(
+            elif (unheard or store.state == "stalled") and self._silent.examine_rank(
                 process, now, int((since or process.heard_at) * 1e6)
             ):
-                self._recorder.process(process)
+                self._recorder.record_process(process)
                 learnt = True
         return self._asking.drop_overdue(now) or learnt
 
     def _measure_work(self, now: float) -> None:
         """Detect, before the first step, which ranks do nothing."""
         store = self._store
-        seats = store.registry.seats
-        if not store.step and len(seats) == store.registry.world_size:
-            alive = [process for process in seats.values() if process.process and not process.gone]
+        by_rank = store.registry.process_of_rank
+        if not store.step and len(by_rank) == store.registry.world_size:
+            alive = [process for process in by_rank.values() if process.process and not process.gone]
             self._working.measure([process.hello.pid for process in alive], now)
-            store.idle = frozenset(process.rank for process in alive if self._working.idle(process))
+            store.idle = frozenset(process.rank for process in alive if self._working.is_idle(process))
 
-    def clear(self) -> None:
+    def delete_files(self) -> None:
         """Delete the files for stacks when the run is over."""
-        self._silent.clear()
+        self._silent.delete_files()

@@ -44,7 +44,7 @@ class _Asked:
     profile: Profile | None = None
 
     @property
-    def waits(self) -> bool:
+    def is_unanswered(self) -> bool:
         """Return whether the rank has not answered yet."""
         return self.profile is None and not self.shown.why
 
@@ -67,7 +67,7 @@ class ProfileRequests:
         self._asked: list[_Asked] = []
         self._number = 0
 
-    def ask(self, ranks: Sequence[int], steps: int, now: float, peak_flops: float = 0.0) -> None:
+    def request_profiles(self, ranks: Sequence[int], steps: int, now: float, peak_flops: float = 0.0) -> None:
         """Request profiles of ranks, unless another request is not finished yet.
 
         Args:
@@ -77,7 +77,7 @@ class ProfileRequests:
             peak_flops: If not 0, operations are counted instead, and this is the device's peak per second.
 
         """
-        if any(one.waits for one in self._asked):
+        if any(one.is_unanswered for one in self._asked):
             return
         store = self._store
         step_s = 0.0 if store.world is None else float(store.world.step_ms.mean()) / 1e3
@@ -88,7 +88,7 @@ class ProfileRequests:
         self._number += 1
         self._asked = []
         for rank in chosen[:MAX_PROFILED_RANKS]:
-            process = store.registry.seats.get(rank)
+            process = store.registry.process_of_rank.get(rank)
             shown = ProfiledRank(
                 rank, why=self._why_not(rank, process), steps=steps, usual_ms=step_s * 1e3, peak_flops=peak_flops
             )
@@ -96,7 +96,7 @@ class ProfileRequests:
             if process is not None and not shown.why:
                 process.profile = None
                 self._ask(process, request)
-        self._show()
+        self._update_view()
 
     def _why_not(self, rank: int, process: RankProcess | None) -> str:
         """Return why a rank cannot be profiled now, or "" if it can."""
@@ -112,15 +112,15 @@ class ProfileRequests:
             return f"rank {rank} finishes no step: the run stands still, so nothing can be profiled; see ddpmon stack"
         return ""
 
-    def turn(self, now: float) -> bool:
+    def process_answers(self, now: float) -> bool:
         """Process answers that have arrived, and return whether one has arrived or can no longer arrive."""
         news = False
         for one in self._asked:
             process = one.process
-            if not one.waits or process is None:
+            if not one.is_unanswered or process is None:
                 continue
             if process.profile is not None:
-                self._take(one, process.profile)
+                self._process_answer(one, process.profile)
                 process.profile = None
             elif process.gone:
                 one.shown = replace(one.shown, why=f"rank {process.rank} ended before its profile was finished")
@@ -131,10 +131,10 @@ class ProfileRequests:
                 continue
             news = True
         if news:
-            self._show()
+            self._update_view()
         return news
 
-    def _take(self, one: _Asked, profile: Profile) -> None:
+    def _process_answer(self, one: _Asked, profile: Profile) -> None:
         one.profile = profile
         why = why_not_profiled(profile, one.request.seconds)
         if one.request.peak_flops and not why and not profile.flops:
@@ -154,9 +154,9 @@ class ProfileRequests:
             flops=profile.flops,
         )
 
-    def _show(self) -> None:
+    def _update_view(self) -> None:
         """Update the view of the profile. Once all ranks have answered, write the trace."""
-        waits = any(one.waits for one in self._asked)
+        waits = any(one.is_unanswered for one in self._asked)
         made = [one for one in self._asked if one.shown.answered and one.profile is not None]
         profiles = [one.profile for one in made if one.profile is not None]
         trace = ""
@@ -200,7 +200,7 @@ def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Prof
 
 def _events(profile: Profile, begin: int, store: Store) -> Iterator[dict[str, Any]]:
     """Yield the trace events of a rank, which is a process in the trace with a track for each thread and stream."""
-    process = store.registry.seats.get(profile.rank)
+    process = store.registry.process_of_rank.get(profile.rank)
     name = f"rank {profile.rank}" + (f" on {process.hello.host}" if process else "")
     for number, track in enumerate(profile.tracks, start=1):
         yield from named_track(profile.rank + 1, name, number, track.name)

@@ -33,17 +33,17 @@ class RankOutput:
 
     def view(self, rank: int, now: float) -> PrintedView:
         """Return the output of a rank, or for a rank on another machine what its hub has sent so far."""
-        process = self._registry.seats.get(rank)
+        process = self._registry.process_of_rank.get(rank)
         if process is None:
             return PrintedView(rank, why="the run has no such rank")
         if not process.hello.through:
-            return self.here(rank, now)
+            return self.local_output(rank, now)
         if now - self._asked_at.get(rank, float("-inf")) >= EVERY_S:
             self._asked_at[rank] = now
             self._fetch(process.hello.through, rank)
         return self._far.get(rank) or PrintedView(rank, why=ASKED)
 
-    def here(self, rank: int, now: float) -> PrintedView:
+    def local_output(self, rank: int, now: float) -> PrintedView:
         """Return the output of a rank of this machine."""
         if now - self._read_at >= EVERY_S:
             self._read_at = now
@@ -57,9 +57,9 @@ class RankOutput:
             rank, self._totals.get(source, 0), lines, "" if lines else "the rank has printed nothing so far"
         )
 
-    def came(self, view: PrintedView, node: int) -> bool:
+    def store_output(self, view: PrintedView, node: int) -> bool:
         """Store the output that a node's hub sent, and return whether it was requested of a rank on that node."""
-        process = self._registry.seats.get(view.rank)
+        process = self._registry.process_of_rank.get(view.rank)
         if process is None or process.hello.through != node or view.rank not in self._asked_at:
             return False
         self._far.pop(view.rank, None)

@@ -15,7 +15,7 @@ from ddpmon.store.peers import Peer
 Socket = zmq.Socket[bytes]
 
 
-def receive(socket: Socket) -> tuple[list[bytes], Peer]:
+def receive_message(socket: Socket) -> tuple[list[bytes], Peer]:
     """Return a message (the connection's name and the frames) and its sender, or raise zmq.Again if there is none."""
     first, *others = socket.recv_multipart(zmq.NOBLOCK, copy=False)
     return [first.bytes, *(frame.bytes for frame in others)], _peer_of(first)
@@ -47,20 +47,20 @@ class Ingest:
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
 
-    def receive(self, collector: Collector, now: float, unix: float) -> int:
+    def process_messages(self, collector: Collector, now: float, unix: float) -> int:
         """Process messages that have arrived, and return their number."""
         end = time.monotonic() + TURN_S
         count = 0
         while count < FRAMES_PER_TURN and time.monotonic() < end:
             try:
-                frames, peer = receive(self._socket)
+                frames, peer = receive_message(self._socket)
             except zmq.Again:
                 break
             count += 1
-            collector.take(frames, now, unix, peer)
+            collector.process_message(frames, now, unix, peer)
         return count
 
-    def answer(self, identity: bytes, message: ToRank) -> None:
+    def send_to_rank(self, identity: bytes, message: ToRank) -> None:
         """Send a message to a connected rank. If it is lost because the rank does not read, the rank asks again."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.send_multipart([identity, encode(message)], zmq.NOBLOCK)

@@ -37,7 +37,7 @@ class SampleRequests:
         self._ask = ask
         self._asked: dict[tuple[object, ...], _Asked] = {}
 
-    def turn(self, now: float) -> None:
+    def send_requests(self, now: float) -> None:
         """Send the requests that the present findings need."""
         store = self._store
         if store.state != "slow" or store.world is None:
@@ -59,8 +59,8 @@ class SampleRequests:
 
     def _pair(self, finding: Finding) -> list[RankProcess]:
         """Return a slow rank and, unless all are slow, a peer, or [] if the slow work is not done on the host."""
-        seats, world = self._store.registry.seats, self._store.world
-        slow = seats.get(finding.ranks[0])
+        by_rank, world = self._store.registry.process_of_rank, self._store.world
+        slow = by_rank.get(finding.ranks[0])
         if world is None or slow is None or slow.gone or finding.phase not in OWN_PHASES:
             return []
         if slow.hello.device_clock and finding.phase in DEVICE_PHASES:
@@ -82,13 +82,13 @@ class SampleRequests:
 
 def slow_rank_and_peer(store: Store) -> list[RankProcess]:
     """Return the rank that a finding names, or else the one with the most own time, and one of its peers."""
-    seats, world = store.registry.seats, store.world
-    alive = [rank for rank in sorted(seats) if not seats[rank].gone]
+    by_rank, world = store.registry.process_of_rank, store.world
+    alive = [rank for rank in sorted(by_rank) if not by_rank[rank].gone]
     if world is None or not set(alive) & set(world.ranks):
-        return [seats[rank] for rank in alive[:2]]
+        return [by_rank[rank] for rank in alive[:2]]
     own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
     named = [rank for one in _about_some(store, world) for rank in one.ranks if rank in alive]
-    slow = seats[named[0] if named else max((rank for rank in alive if rank in own_ms), key=own_ms.__getitem__)]
+    slow = by_rank[named[0] if named else max((rank for rank in alive if rank in own_ms), key=own_ms.__getitem__)]
     peer = _peer(store, slow, world)
     return [slow, peer] if peer else [slow]
 
@@ -105,10 +105,10 @@ def _about_some(store: Store, world: World) -> list[Finding]:
 
 def _peer(store: Store, slow: RankProcess, world: World) -> RankProcess | None:
     """Return the rank with the median own time among those that no finding names, on the same host if possible."""
-    seats = store.registry.seats
+    by_rank = store.registry.process_of_rank
     named = {slow.rank, *(rank for one in _about_some(store, world) for rank in one.ranks)}
     own_ms = dict(zip(world.ranks, world.mean("own_ms").tolist(), strict=True))
-    peers = [rank for rank in own_ms if rank not in named and rank in seats and not seats[rank].gone]
+    peers = [rank for rank in own_ms if rank not in named and rank in by_rank and not by_rank[rank].gone]
     peers.sort(key=own_ms.__getitem__)
-    beside = [rank for rank in peers if seats[rank].hello.host == slow.hello.host] or peers
-    return seats[beside[len(beside) // 2]] if beside else None
+    beside = [rank for rank in peers if by_rank[rank].hello.host == slow.hello.host] or peers
+    return by_rank[beside[len(beside) // 2]] if beside else None

@@ -23,7 +23,7 @@ from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.hub.cpu_activity import TICKS_PER_S
 from ddpmon.messages import Stack, WireError
-from ddpmon.messages.dumps import frames
+from ddpmon.messages.dumps import parse_frames
 from ddpmon.messages.folder import STACKS, Places
 from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.messages.wire import check_stack
@@ -55,7 +55,7 @@ class SilentRanks:
         self._folder = run_dir / STACKS
         self._queries: dict[int, _Query] = {}
 
-    def check(self, process: RankProcess, now: float, since_us: int) -> bool:
+    def examine_rank(self, process: RankProcess, now: float, since_us: int) -> bool:
         """Examine a silent rank: read its answer or signal it, and return whether there was a new stack.
 
         A rank is signalled only if it was silent at the last check too, because the hub itself may have been delayed.
@@ -109,7 +109,7 @@ class SilentRanks:
         process.worker = Worker(pid, cores if cores is None else round(cores, 1), proc.kernel_function(pid)[:64], line)
         return process.worker != before
 
-    def forget(self, process: RankProcess) -> None:
+    def forget_rank(self, process: RankProcess) -> None:
         """Forget the observations of a rank that sends messages (again)."""
         process.held = None
         self._queries.pop(process.hello.pid, None)
@@ -120,7 +120,7 @@ class SilentRanks:
             self._queries.pop(process.worker.pid, None)
             process.worker = None
 
-    def clear(self) -> None:
+    def delete_files(self) -> None:
         """Delete the files of all ranks when the run is over, as killed ranks could not delete their own."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -173,7 +173,7 @@ class SilentRanks:
             return None
         try:
             with plain_file.opened(self._folder / f"{process.hello.pid}.stack") as file:
-                stack_frames, own = frames(file.read(DUMP_BYTES), places)
+                stack_frames, own = parse_frames(file.read(DUMP_BYTES), places)
             stack = Stack(
                 rank=process.rank,
                 pid=process.hello.pid,

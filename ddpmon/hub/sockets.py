@@ -93,7 +93,7 @@ class Sockets:
                 inodes.append(0)
         return inodes
 
-    def mend(self) -> bool:
+    def rebind_deleted(self) -> bool:
         """Bind again if the socket files were deleted, and return whether that was needed.
 
         Without the files existing connections go on, but no new ones are possible.

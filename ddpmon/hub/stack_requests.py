@@ -25,11 +25,11 @@ class StackRequests:
         self._ask = ask
         self._last: dict[int, float] = {}
 
-    def ask(self, ranks: Sequence[int], now: float) -> None:
+    def request_stacks(self, ranks: Sequence[int], now: float) -> None:
         """Ask these ranks for their stacks, or all ranks if none is named. Ranks that are gone are skipped."""
-        seats = self._registry.seats
-        for rank in dict.fromkeys(ranks) if ranks else list(seats):
-            process = seats.get(rank)
+        by_rank = self._registry.process_of_rank
+        for rank in dict.fromkeys(ranks) if ranks else list(by_rank):
+            process = by_rank.get(rank)
             if process is None or process.gone or not process.greeted:
                 continue
             if now - self._last.get(process.id, float("-inf")) < EVERY_S:
@@ -40,7 +40,7 @@ class StackRequests:
             self._ask(process, Where(brief=True))
 
     @staticmethod
-    def unheard(process: RankProcess, now: float) -> bool:
+    def is_unheard(process: RankProcess, now: float) -> bool:
         """Return whether a rank was asked at least UNHEARD_S ago and has sent nothing at all since."""
         asked_at = process.asked_at
         return asked_at is not None and now - asked_at >= UNHEARD_S and process.heard_at < asked_at
@@ -48,7 +48,7 @@ class StackRequests:
     def drop_overdue(self, now: float) -> bool:
         """Give up on ranks that do not answer, and return whether there was one."""
         gave_up = False
-        for process in self._registry.seats.values():
+        for process in self._registry.process_of_rank.values():
             if process.asked_at is not None and (process.gone or now - process.asked_at >= GIVE_UP_S):
                 process.asked_at, process.unanswered = None, not process.gone
                 gave_up = True

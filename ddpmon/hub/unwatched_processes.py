@@ -39,7 +39,7 @@ class Unwatched:
         self._armed: set[Process] = set()
         self._last: list[Unarmed] = []
 
-    def find(self, command: Process, rank_pids: Container[int], now: float) -> list[Unarmed]:
+    def find_unarmed(self, command: Process, rank_pids: Container[int], now: float) -> list[Unarmed]:
         """Return the processes that run torch without the probe. One that has ended stays as it was last seen.
 
         This reads the memory maps of all processes below the command, so call it only while the run waits for ranks.

@@ -14,7 +14,7 @@ from zmq.utils.monitor import recv_monitor_message
 from ddpmon.addresses import split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
-from ddpmon.hub.curve_keys import Keys, linked
+from ddpmon.hub.curve_keys import Keys, curve_socket
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import (
     AskedOfRank,
@@ -104,7 +104,7 @@ class Uplink:
         """Make the socket without connecting it."""
         self._key = keys.public if job_key else ""
         own = curve_keys.of_job(job_key, "node") if job_key else keys
-        self.socket = linked(context, zmq.DEALER, own, FRAME_BYTES)
+        self.socket = curve_socket(context, zmq.DEALER, own, FRAME_BYTES)
         self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
         self.refused = False
         """True if the last handshake failed, as the root refused this hub's key or has another key than expected."""
@@ -132,7 +132,7 @@ class Uplink:
         """True if the run is being stopped here, which the root must know before its own ranks fail because of it."""
         self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
 
-    def meet(self, root: Card) -> None:
+    def set_root(self, root: Card) -> None:
         """Set the root's addresses and public key."""
         if self._root is not None:
             if (root.key, root.addresses) == (self._root.key, self._root.addresses):
@@ -142,11 +142,11 @@ class Uplink:
         self._patience_s = LOST_S
 
     @property
-    def dropped(self) -> int:
+    def dropped_messages(self) -> int:
         """Return the number of rank messages that were discarded because the root did not accept them in time."""
         return self._bundles.dropped
 
-    def reached(self, now: float) -> bool:
+    def is_root_reachable(self, now: float) -> bool:
         """Return whether the root has admitted this hub and is not silent."""
         return self._joined and now - self._heard_at < self._lost_s
 
@@ -155,7 +155,7 @@ class Uplink:
         """Return the silence in seconds after which the root is unreachable."""
         return max(LOST_S, LOST_BUNDLES * self._every_s)
 
-    def add(self, process: RankProcess, message: FromRank) -> None:
+    def queue_message(self, process: RankProcess, message: FromRank) -> None:
         """Queue a message of a rank for the root."""
         if isinstance(message, Hello):
             if self._joined:  # else the Roster will contain it
@@ -166,21 +166,21 @@ class Uplink:
             self._bundles.add(Item(process.hello.pid, encode(message)))
             self._urgent = True
 
-    def ended(self, process: RankProcess, end: End | None = None) -> None:
+    def queue_process_end(self, process: RankProcess, end: End | None = None) -> None:
         """Queue the news that a rank's process has ended, and once the logs tell, how it ended."""
         self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end, steps=process.steps))
         self._urgent = True
 
-    def end(self) -> None:
+    def queue_run_end(self) -> None:
         """Tell the root that the run is over here, in a bundle after all others, for which the root waits."""
         self._over = True
-        self._bundles.close(even_empty=True)
+        self._bundles.make_bundles(even_empty=True)
 
-    def relay(self, viewer: bytes, request: bytes) -> bool:
+    def relay_request(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on to the root, and return whether the root is reachable."""
-        return self.reached(time.monotonic()) and self._send(ViewerRequest(viewer, request))
+        return self.is_root_reachable(time.monotonic()) and self._send(ViewerRequest(viewer, request))
 
-    def turn(self, now: float, *, stopping: bool) -> None:
+    def send_due(self, now: float, *, stopping: bool) -> None:
         """Connect if necessary, and send what is due. `stopping` is True if the run is being stopped here."""
         begins_to_stop = stopping and not self._stopping
         self._stopping = self._stopping or stopping
@@ -188,7 +188,7 @@ class Uplink:
             self._closed_at, self._urgent = now, False
             beat = self._joined and now - self._sent_at >= BEAT_S
             sparse = self._every_s >= SPARSE_S
-            self._bundles.close(even_empty=beat or begins_to_stop, sparse=sparse)
+            self._bundles.make_bundles(even_empty=beat or begins_to_stop, sparse=sparse)
         if self._root is None:
             return
         if now - max(self._heard_at, self._tried_at) >= self._patience_s:
@@ -205,13 +205,15 @@ class Uplink:
             self._join()
         if not self._joined:
             return
-        while bundle := self._bundles.next(time.monotonic_ns() // 1000, stopping=self._stopping, over=self._over):
+        while bundle := self._bundles.next_bundle(
+            time.monotonic_ns() // 1000, stopping=self._stopping, over=self._over
+        ):
             if not self._send(bundle):
                 return
-            self._bundles.sent()
+            self._bundles.mark_sent()
             self._sent_at = now
 
-    def receive(self, now: float) -> None:
+    def process_root_messages(self, now: float) -> None:
         """Process the messages of the root."""
         while self._monitor is not None and self._monitor.poll(0):
             self.refused = recv_monitor_message(self._monitor)["event"] in _REFUSALS
@@ -223,18 +225,20 @@ class Uplink:
             except WireError:
                 continue  # A newer root may send messages that this hub does not know.
             self._heard_at = now
-            self._hear(message)
+            self._process_message(message)
             self._patience_s = self._lost_s
 
-    def _hear(self, message: ToNode) -> None:
+    def _process_message(self, message: ToNode) -> None:
         if isinstance(message, Joined):
             self._host, self._joined = message.host, True
             self._run_id = self._run_id or message.run_id
-            seats = self._registry.seats.values()  # These include other nodes' ranks if this hub was the root.
-            hellos = [self._introduced(process.hello) for process in seats if not process.hello.through]
+            processes = (
+                self._registry.process_of_rank.values()
+            )  # These include other nodes' ranks if this hub was the root.
+            hellos = [self._introduced(process.hello) for process in processes if not process.hello.through]
             self._send(Roster(hellos))
         elif isinstance(message, Recorded):
-            self._bundles.recorded(message.seq)
+            self._bundles.mark_recorded(message.seq)
             self._every_s = max(EVERY_S, message.every_ms / 1e3)
         elif isinstance(message, SendAgain):
             if message.join:
@@ -250,12 +254,12 @@ class Uplink:
         elif isinstance(message, Stop):
             self._stop()
 
-    def finish(self, now: float) -> bool:
+    def send_remaining(self, now: float) -> bool:
         """Send the remaining messages, and return whether the root has recorded everything."""
         self._closed_at = min(self._closed_at, now - self._every_s)
-        self.turn(now, stopping=False)
-        self.receive(now)
-        return self._bundles.settled
+        self.send_due(now, stopping=False)
+        self.process_root_messages(now)
+        return self._bundles.is_all_recorded
 
     def close(self) -> None:
         """Close the socket."""

@@ -21,7 +21,7 @@ class UsualSpeed:
         self._differs_since: int | None = None
         """Step since which the outcome differs from the reported one."""
 
-    def check(self, unix: float) -> None:
+    def add_event_if_changed(self, unix: float) -> None:
         """Add an event if the outcome has differed from the reported one for HOLD_STEPS."""
         summary = self._store.summary
         now = None if summary is None or self._earlier == [] else pace_of(summary)

@@ -11,7 +11,7 @@ import zmq
 
 from ddpmon.hub.changes import Sent
 from ddpmon.hub.cpu_budget import CpuBudget
-from ddpmon.hub.receiving import Socket, receive
+from ddpmon.hub.receiving import Socket, receive_message
 from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer
 
 EVERY_S = 0.5
@@ -89,20 +89,20 @@ class Viewers:
         self._every_s = EVERY_S
         self._pace = CpuBudget(SNAPSHOT_SHARE)
 
-    def receive(self, now: float) -> None:
+    def process_requests(self, now: float) -> None:
         """Process requests that have arrived. The latest one of each viewer counts."""
         end = time.monotonic() + TURN_S
         for _ in range(MOST):
             if time.monotonic() > end:
                 return
             try:
-                frames, _ = receive(self._socket)
+                frames, _ = receive_message(self._socket)
             except zmq.Again:
                 return
             if len(frames) == 2:
-                self.take(frames[0], frames[1], now, self._relay(frames[0], frames[1]))
+                self.process_request(frames[0], frames[1], now, self._relay(frames[0], frames[1]))
 
-    def take(self, viewer: bytes, frame: bytes, now: float, relayed: bool = False) -> None:
+    def process_request(self, viewer: bytes, frame: bytes, now: float, relayed: bool = False) -> None:
         """Process one request. If it was `relayed` to another hub, this hub answers only if that one does not."""
         try:
             request = decode_from_viewer(frame)
@@ -129,14 +129,14 @@ class Viewers:
             gone = next(iter(self._asked_at))
             del self._asked_at[gone], self._view_requests[gone], self._bases[gone]
 
-    def serve(self, now: float) -> None:
+    def answer_due(self, now: float) -> None:
         """Answer the viewers for which there is a newer snapshot or whose time is up."""
         for viewer in [viewer for viewer, due in self._relayed.items() if now >= due]:
             del self._relayed[viewer]
             self._waiting[viewer] = (0, now)
         if not self._waiting:
             return
-        if (now - self._built_at >= self._every_s and self._pace.due(now)) or self._current is None:
+        if (now - self._built_at >= self._every_s and self._pace.is_due(now)) or self._current is None:
             self._renew(now)
         assert self._current is not None  # noqa: S101  _renew made it
         for identity, (version, due) in list(self._waiting.items()):
@@ -144,7 +144,7 @@ class Viewers:
                 del self._waiting[identity]
                 self._send(identity)
 
-    def hurry(self) -> None:
+    def expect_news(self) -> None:
         """Make a new snapshot soon, because news has arrived for which a viewer waits."""
         self._every_s = HURRY_S
 
@@ -162,7 +162,7 @@ class Viewers:
         assert self._current is not None  # noqa: S101  callers have renewed it
         frame = self._answer(identity, self._view_requests.get(identity, ViewRequest()))
         if not self._deliver(identity, frame):
-            self.show(identity, frame)
+            self.send_frame(identity, frame)
 
     def _answer(self, identity: bytes, view_request: ViewRequest) -> bytes:
         assert self._current is not None  # noqa: S101  see _send
@@ -175,7 +175,7 @@ class Viewers:
             del self._sent[next(iter(self._sent))]
         return frame
 
-    def show(self, viewer: bytes, frame: bytes) -> None:
+    def send_frame(self, viewer: bytes, frame: bytes) -> None:
         """Send an encoded snapshot to a viewer of this hub."""
         self._relayed.pop(viewer, None)
         with contextlib.suppress(zmq.ZMQError):  # The viewer is gone, or does not read.
@@ -183,7 +183,7 @@ class Viewers:
 
     def _renew(self, now: float) -> None:
         old, same_again = self._current, self._every_s == EVERY_S
-        with self._pace.spent(now):
+        with self._pace.measured(now):
             new = self._build(old.version + 1 if old else 1)
         self._built_at, self._every_s = now, EVERY_S
         if old and same_again and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
@@ -193,8 +193,8 @@ class Viewers:
         self._whole_of.clear()
 
     def next_due(self, now: float) -> float | None:
-        """Return in how many seconds `serve` must be called again, or None if no viewer waits."""
+        """Return in how many seconds `answer_due` must be called again, or None if no viewer waits."""
         if not self._waiting:
             return None
         soonest = min(due for _, due in self._waiting.values())
-        return max(0.0, min(soonest, max(self._built_at + self._every_s, self._pace.at, now)) - now)
+        return max(0.0, min(soonest, max(self._built_at + self._every_s, self._pace.due_at, now)) - now)

@@ -46,8 +46,8 @@ from ddpmon.messages.quantities import (
     STEP_SERIES,
     Quantity,
     Sample,
-    chosen,
-    further,
+    other_quantities,
+    quantities_named,
 )
 from ddpmon.messages.rank_view import Environment, Exit, RankView
 from ddpmon.messages.ranks import (
@@ -71,7 +71,7 @@ from ddpmon.messages.ranks import (
     Where,
 )
 from ddpmon.messages.setup import Loader, Model, Setup
-from ddpmon.messages.snapshots import checked, decode_snapshot
+from ddpmon.messages.snapshots import decode_snapshot, validated_snapshot
 from ddpmon.messages.stack_samples import (
     LOADER_ITERATOR,
     MAX_SAMPLED_S,

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.rank_view import RankView
-from ddpmon.messages.snapshots import check
+from ddpmon.messages.snapshots import check_snapshot
 from ddpmon.messages.viewers import Series, Snapshot
 from ddpmon.messages.vocabulary import Count, Rank
 from ddpmon.messages.wire import WireError, decode
@@ -82,7 +82,7 @@ _ROW = tuple(name for name in Columns.__struct_fields__ if name != "ranks")
 _HEAD = tuple(name for name in Changed.__struct_fields__ if name not in {"rows", *SERIES})
 
 
-def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
+def apply_changes(base: Snapshot | None, frame: bytes) -> Snapshot:
     """Apply the changes in an answer to the snapshot that a viewer has, and return the new snapshot.
 
     Args:
@@ -118,7 +118,7 @@ def changed(base: Snapshot | None, frame: bytes) -> Snapshot:
             raise WireError("an incomplete answer") from None
     else:
         shot = msgspec.structs.replace(before, **values, ranks=_with_columns(before.ranks, news.rows))
-    check(shot)
+    check_snapshot(shot)
     return shot
 
 

@@ -14,7 +14,7 @@ _FRAME = re.compile(r'  File (?:"(.*)"|\?\?\?), line (\d{1,9}|\?\?\?) in (.*)')
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U00([0-9a-f]{6}))")
 
 
-def frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
+def parse_frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
     """Parse the dump of one thread, without frames of ddpmon and of Python's import machinery.
 
     Args:
@@ -34,7 +34,7 @@ def frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
         file, number, function = (_ESCAPE.sub(_character, part or "???") for part in match.groups())
         if file.startswith((places.ours, IMPORTLIB)):
             continue
-        name, is_library = places.place(file)
+        name, is_library = places.relative_name(file)
         if not is_library:
             own.append(len(stack_frames))
         stack_frames.append(f"{name}:{number} {function}"[:FRAME_CHARS])

@@ -60,7 +60,7 @@ class Places(msgspec.Struct, frozen=True):
     thread: int = 0
     """Kernel thread id of the training thread, or 0 if it is the main thread."""
 
-    def place(self, file: str) -> tuple[str, bool]:
+    def relative_name(self, file: str) -> tuple[str, bool]:
         """Return a file's name relative to its folder of sys.path, and whether the file belongs to a library."""
         if file.startswith("<"):
             return file, True

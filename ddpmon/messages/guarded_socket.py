@@ -28,7 +28,7 @@ class GuardedSocket:
         self._connected_folder: tuple[int, int] | None = None
         """Device and inode of the folder behind the descriptor."""
 
-    def keep(self) -> bool:
+    def reconnect(self) -> bool:
         """Connect if the folder is new and safe, and return whether it did. Messages sent before may then be lost."""
         identity = folder_identity(self._folder)
         if identity is None or identity == self._connected_folder:
@@ -54,7 +54,7 @@ class GuardedSocket:
         return f"{_IPC}/proc/self/fd/{self._descriptor}/{self._name}"
 
 
-def wrong(folder: str, status: os.stat_result | None = None) -> str:
+def folder_problem(folder: str, status: os.stat_result | None = None) -> str:
     """Return in one line why a folder of sockets is unsafe, or "" if it is safe or does not exist."""
     if status is None:
         try:
@@ -75,7 +75,7 @@ def opened_folder(folder: str) -> int | None:
     except OSError:
         return None
     try:
-        if not wrong(folder, os.fstat(descriptor)):
+        if not folder_problem(folder, os.fstat(descriptor)):
             return descriptor
     except OSError:  # The training script has just closed this descriptor.
         return None

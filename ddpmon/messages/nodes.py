@@ -158,7 +158,7 @@ class Locate(msgspec.Struct, array_like=True, tag="locate"):
     peak_flops: PeakFlops = 0.0
 
     @classmethod
-    def of(cls, pid: int, request: AskedOfRank) -> Locate:
+    def from_request(cls, pid: int, request: AskedOfRank) -> Locate:
         """Return the message that passes a request on to the process `pid`."""
         if isinstance(request, Where):
             return cls(pid, request.brief)

@@ -331,11 +331,11 @@ SAMPLE_SERIES = tuple(row.name for row in SAMPLED if row.chart)
 """Names of the quantities that are measured once a second and have a chart."""
 
 
-def chosen(*names: str) -> tuple[Quantity, ...]:
+def quantities_named(*names: str) -> tuple[Quantity, ...]:
     """Return the rows with these names, in the order of the names."""
     return tuple(QUANTITIES[name] for name in names)
 
 
-def further(names: Collection[str]) -> tuple[Quantity, ...]:
+def other_quantities(names: Collection[str]) -> tuple[Quantity, ...]:
     """Return the sampled quantities with a chart that are not among `names`."""
     return tuple(row for row in SAMPLED if row.chart and row.name not in names)

@@ -25,11 +25,11 @@ _snapshot = msgspec.msgpack.Decoder(Snapshot)
 def decode_snapshot(frame: bytes) -> Snapshot:
     """Decode and check a snapshot from the hub, or raise a WireError that names what is wrong with it."""
     shot = decode(_snapshot, frame)
-    check(shot)
+    check_snapshot(shot)
     return shot
 
 
-def check(shot: Snapshot) -> None:
+def check_snapshot(shot: Snapshot) -> None:
     """Check that the parts of a snapshot fit together, or raise a WireError that names what is wrong."""
     _check_ranks(shot.ranks, shot.run.world_size)
     _check_series(shot.loss_series, "loss")
@@ -58,7 +58,7 @@ def check_printed(printed: PrintedView) -> None:
     _check(len(printed.lines) <= min(PRINTED_LINES, printed.total), f"{len(printed.lines)} lines of a rank's output")
 
 
-def checked(shot: Snapshot) -> Snapshot:
+def validated_snapshot(shot: Snapshot) -> Snapshot:
     """Encode, decode and check a snapshot that this process made from a recording, as if a hub had sent it.
 
     Raises:

@@ -221,7 +221,7 @@ def place_frames(lines: Iterable[tuple[CodeType, int]]) -> tuple[list[str], list
 
 @functools.lru_cache(maxsize=1024)
 def _place(file: str) -> tuple[str, bool]:
-    name, is_library = places().place(file)
+    name, is_library = places().relative_name(file)
     return utf8(name), is_library
 
 

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING
 
 from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_STACKS, SampledStack, StackSamples
-from ddpmon.messages.dumps import frames as dumped_frames
+from ddpmon.messages.dumps import parse_frames as dumped_frames
 from ddpmon.probe import counters
 from ddpmon.probe.data_readers import DataReaders
 from ddpmon.probe.records import OTHER, RawStep

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ddpmon.messages import MAX_STACKS, SampledStack
-from ddpmon.messages.dumps import frames, is_one_dump
+from ddpmon.messages.dumps import is_one_dump, parse_frames
 from ddpmon.messages.folder import Places
 from ddpmon.messages.signals import STACK_SIGNAL
 from ddpmon.probe import counters, stack_signal
@@ -115,6 +115,6 @@ def _is_idle(dump: bytes) -> bool:
 
 def _stack(dump: bytes, count: int, places: Places) -> SampledStack | None:
     """Parse a worker's stack, up to torch's loop in it; return None if it was not in that loop yet."""
-    names, own = frames(dump, places)
+    names, own = parse_frames(dump, places)
     end = next((place for place, name in enumerate(names) if name.startswith(STARTED_BY)), 0)
     return SampledStack(DATA, count, names[: end + 1], [index for index in own if index < end]) if end else None

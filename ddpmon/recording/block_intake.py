@@ -31,20 +31,22 @@ class BlockIntake:
         """Number of rows of each process, in the order of `_processes`."""
         self._tables: list[Table] = []
 
-    def take(self, block: NodeBlock, node: int, now: float, later_us: int, take_alone: TakeAlone) -> RankProcess | None:
+    def process_block(
+        self, block: NodeBlock, node: int, now: float, later_us: int, take_alone: TakeAlone
+    ) -> RankProcess | None:
         """Process a block of a node, and return the sender of its last batch that was not left to `take_alone`."""
         last = None
         registry, recorder = self._store.registry, self._recorder
         steps, ends_us = block.table["step"].tolist(), block.table["end_us"].tolist()
         begin = taken = 0
         for place, (batch, end) in enumerate(zip(block.batches, block.ends, strict=True)):
-            process = registry.everyone.get(process_key(batch.pid, node))
+            process = registry.processes.get(process_key(batch.pid, node))
             count = end - begin
             if (
                 process is None
                 or not process.greeted
                 or process.rank != batch.rank
-                or registry.seats.get(batch.rank) is not process
+                or registry.process_of_rank.get(batch.rank) is not process
                 or batch.first_seq != process.seq + 1
                 or batch.steps
                 or batch.layouts
@@ -60,8 +62,8 @@ class BlockIntake:
                 )
             ):
                 self._add(block.table[taken:begin])
-                self.flush(now)
-                take_alone(block.whole(place))
+                self.pass_on_rows(now)
+                take_alone(block.whole_batch(place))
                 begin = taken = end
                 continue
             process.heard_at, process.later_us = now, later_us
@@ -74,7 +76,7 @@ class BlockIntake:
                 self._counts.append(count)
             begin = end
             self._take_rest(process, batch, now)
-            recorder.batch(process, batch, ())
+            recorder.record_batch(process, batch, ())
             last = process
         self._add(block.table[taken:])
         return last
@@ -94,7 +96,7 @@ class BlockIntake:
             or any(sample.time_us > latest for sample in batch.samples)
         ):
             for part in plausible.leave_out(process, batch, None):
-                store.registry.refusals.count(part, process.rank)
+                store.registry.refusals.add_refusal(part, process.rank)
         process.take_batch(batch, now)
         if batch.samples:
             store.add_samples(process, batch.samples)
@@ -103,10 +105,10 @@ class BlockIntake:
         if batch.scalars:
             store.add_logged(process, batch.scalars)
 
-    def flush(self, now: float) -> None:
+    def pass_on_rows(self, now: float) -> None:
         """Pass the gathered rows to store and recorder."""
         if self._processes:
             processes, counts, table = self._processes, self._counts, joined(self._tables)
             self._processes, self._counts, self._tables = [], [], []
             self._store.add_rows(processes, counts, table, now)
-            self._recorder.rows(processes, counts, table)
+            self._recorder.record_rows(processes, counts, table)

@@ -77,7 +77,7 @@ def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T]
     return made, bad
 
 
-def sample(row: Sequence[Any]) -> Sample:
+def checked_sample(row: Sequence[Any]) -> Sample:
     """Return the sample in a row of schema.SAMPLES."""
     made = msgspec.convert(msgspec.structs.astuple(schema.sample_of(row)), Sample)
     if not all(map(math.isfinite, (value for value in row if isinstance(value, float)))):
@@ -85,18 +85,18 @@ def sample(row: Sequence[Any]) -> Sample:
     return made
 
 
-def scalar(row: Sequence[Any]) -> Scalar:
+def checked_scalar(row: Sequence[Any]) -> Scalar:
     """Return the logged value in a row of step, name and value."""
     step, name, value = row
     return msgspec.convert((step, name, float(value)), Scalar)
 
 
-def digest(row: Sequence[Any]) -> Digest:
+def checked_digest(row: Sequence[Any]) -> Digest:
     """Return the digest in a row of its fields."""
     return msgspec.convert(tuple(row), Digest)
 
 
-def layout(row: Sequence[Any]) -> Layout:
+def checked_layout(row: Sequence[Any]) -> Layout:
     """Return the bucket layout in a row of its number and its blob."""
     number, blob = row
     made = msgspec.msgpack.decode(blob, type=Layout)
@@ -106,7 +106,7 @@ def layout(row: Sequence[Any]) -> Layout:
     return made
 
 
-def failure(row: Sequence[Any]) -> Failure:
+def checked_failure(row: Sequence[Any]) -> Failure:
     """Return the exception in a row of `failures`."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Failure)
@@ -115,7 +115,7 @@ def failure(row: Sequence[Any]) -> Failure:
     return made
 
 
-def silence(row: Sequence[Any]) -> Silence:
+def checked_silence(row: Sequence[Any]) -> Silence:
     """Return the silence in a row of `silences`."""
     attempt, first, last, blob = row
     ranks = msgspec.msgpack.decode(blob, type=tuple[Rank, ...])
@@ -125,7 +125,7 @@ def silence(row: Sequence[Any]) -> Silence:
     return made
 
 
-def event(row: Sequence[Any]) -> Event:
+def checked_event(row: Sequence[Any]) -> Event:
     """Return the event in a row of moment, severity and text."""
     at, severity, text = row
     made = msgspec.convert({"at": at, "severity": severity, "text": text}, Event)
@@ -148,7 +148,7 @@ def checkpoint(row: Sequence[Any]) -> Checkpoint:
     return made
 
 
-def finding(row: Sequence[Any]) -> EpisodeRecord:
+def checked_finding(row: Sequence[Any]) -> EpisodeRecord:
     """Return the episode in a row of `findings`, or raise ValueError if a ledger could not continue from it."""
     record, number, blob = row
     made = _FINDINGS.decode(blob)
@@ -174,7 +174,7 @@ def finding(row: Sequence[Any]) -> EpisodeRecord:
     return made
 
 
-def judged(row: Sequence[Any]) -> Judged:
+def checked_judged_step(row: Sequence[Any]) -> Judged:
     """Return the step up to which a hub judged the run, which is recorded as `judged`."""
     (blob,) = row
     made = msgspec.msgpack.decode(blob, type=Judged)
@@ -183,13 +183,13 @@ def judged(row: Sequence[Any]) -> Judged:
     return made
 
 
-def unarmed(row: Sequence[Any]) -> list[Unarmed]:
+def checked_unarmed(row: Sequence[Any]) -> list[Unarmed]:
     """Return the processes that are recorded as `unarmed`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Unarmed])
 
 
-def refused(row: Sequence[Any]) -> list[Refusal]:
+def checked_refusals(row: Sequence[Any]) -> list[Refusal]:
     """Return the refused values that are recorded as `refused`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Refusal])
@@ -237,7 +237,7 @@ class _Row:
         return made
 
 
-def process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
+def checked_process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
     """Return the process in a row of PROCESSES and whether the row is valid, or raise ValueError if it names none.
 
     Impossible counts of steps become MAX_US, which is larger than any possible count.

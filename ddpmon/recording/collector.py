@@ -81,7 +81,7 @@ class Collector:
         self._unreported: list[tuple[float, Failure]] = []
         """Failures that are not yet reported as events, each with the moment at which it arrived."""
 
-    def take(
+    def process_message(
         self,
         frames: list[bytes],
         now: float,
@@ -110,9 +110,9 @@ class Collector:
         except WireError as error:
             self._refuse(NO_MESSAGE, identity, peer, str(error))
             return
-        self._blocks.flush(now)
+        self._blocks.pass_on_rows(now)
         left_out = [f"the records of a batch: {invalid}"] if invalid else []
-        self._take(message, left_out, identity, now, unix, peer, ended=ended, later_us=later_us)
+        self._process_content(message, left_out, identity, now, unix, peer, ended=ended, later_us=later_us)
 
     def take_block(
         self, block: NodeBlock, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
@@ -131,17 +131,17 @@ class Collector:
         peer = Peer(0, node)
 
         def take_alone(batch: Batch) -> None:
-            self._take(batch, [], name(batch.pid), now, unix, peer, later_us=later_us)
+            self._process_content(batch, [], name(batch.pid), now, unix, peer, later_us=later_us)
 
-        process = self._blocks.take(block, node, now, later_us, take_alone)
+        process = self._blocks.process_block(block, node, now, later_us, take_alone)
         if process is not None and self._accepted is not None:
             self._accepted(process, block.batches[-1])
 
-    def flush(self, now: float) -> None:
+    def pass_on_steps(self, now: float) -> None:
         """Pass the steps from blocks to the store and the recorder."""
-        self._blocks.flush(now)
+        self._blocks.pass_on_rows(now)
 
-    def _take(
+    def _process_content(
         self,
         message: FromRank,
         left_out: list[str],
@@ -156,18 +156,18 @@ class Collector:
         registry = self._store.registry
         taken = True
         if isinstance(message, Hello):
-            process = registry.hello(message, identity, now, peer, ended=ended)
+            process = registry.register(message, identity, now, peer, ended=ended)
             if process is not None:
                 self._hello(process, unix)
         elif not registry.has_hello(message.pid, peer):
             self._answer(identity, Welcome(self._epoch, has_hello=False))
             return
         else:
-            process = registry.speaker(identity, message.rank, message.pid, now, peer)
+            process = registry.sender_of(identity, message.rank, message.pid, now, peer)
             if process is None:
                 return
             while registry.reseated:
-                self._recorder.process(registry.reseated.pop())
+                self._recorder.record_process(registry.reseated.pop())
             if isinstance(message, Batch):
                 taken = self._batch(process, message, now, left_out, from_file=peer is None)
             elif isinstance(message, Failure):
@@ -178,7 +178,7 @@ class Collector:
                 message.since_us = max(0, message.since_us + later_us)
                 process.take_stack(message, now)
                 self.stack_reported_at = now
-                self._recorder.process(process)
+                self._recorder.record_process(process)
             elif isinstance(message, StackSamples):
                 process.stack_samples = message
             elif isinstance(message, Profile):
@@ -197,28 +197,28 @@ class Collector:
         registry = self._store.registry
         process = registry.process_on(identity, peer)
         if process is not None and registry.is_seated(process):
-            registry.refusals.count(kind, process.rank, why[:200])
+            registry.refusals.add_refusal(kind, process.rank, why[:200])
         else:
             sender = f"process {peer.pid}: " if peer else ""
-            registry.refusals.count(kind if kind == NO_MESSAGE else STRANGER, None, sender + (why or kind)[:200])
+            registry.refusals.add_refusal(kind if kind == NO_MESSAGE else STRANGER, None, sender + (why or kind)[:200])
 
     @property
     def bad_frames(self) -> int:
         """Return the number of received frames that were no message of ddpmon."""
-        return self._store.registry.refusals.of(NO_MESSAGE)
+        return self._store.registry.refusals.count_of(NO_MESSAGE)
 
     def _hello(self, process: RankProcess, unix: float) -> None:
-        self._recorder.process(process)
+        self._recorder.record_process(process)
         self._store.connected(unix)
         self._answer(process.identity, Welcome(self._epoch))
 
-    def _reached(self, process: RankProcess) -> int:
+    def _last_contiguous(self, process: RankProcess) -> int:
         """Return the number up to which all messages of a process have arrived; a Failure has a number too."""
         return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
         """Return whether batches before this one are missing, and if so ask the rank for them."""
-        if batch.first_seq <= self._reached(process) + 1:
+        if batch.first_seq <= self._last_contiguous(process) + 1:
             return False
         if process.introduced:
             process.hole = True  # The rank began with the oldest batch that it still has.
@@ -234,7 +234,7 @@ class Collector:
             # The batch was accepted before and is sent again, because only the acknowledgement was lost.
             left_out.clear()
             process.introduced = False
-            self._answer(process.identity, Ack(self._recorder.recorded(process)))
+            self._answer(process.identity, Ack(self._recorder.last_recorded_batch(process)))
             return False
         if self._misses(process, batch, now):
             if not from_file:
@@ -247,16 +247,16 @@ class Collector:
         same_clock = process.hello.host == self._store.registry.host and not from_file
         left_out += plausible.leave_out(process, batch, round(now * 1e6) if same_clock else None)
         process.take_batch(batch, now)
-        fresh = process.fresh(batch.steps)
+        fresh = process.count_new_steps(batch.steps)
         if fresh and not self._store.registry.is_seated(process):
-            self._store.registry.seat(process, now)
+            self._store.registry.assign_rank(process, now)
         self._store.add_steps(process, fresh, now)
         if batch.closing_pauses:
             self._store.add_closing_pauses(process, batch.closing_pauses)
         self._store.add_digests(process, batch.digests)
         self._store.add_samples(process, batch.samples)
         self._store.add_logged(process, batch.scalars)
-        self._recorder.batch(process, batch, fresh)
+        self._recorder.record_batch(process, batch, fresh)
         return True
 
     def _bye(self, process: RankProcess, bye: Bye, now: float) -> None:
@@ -265,17 +265,17 @@ class Collector:
             process.mark_ended(now, left=True)
             process.stage = STAGE_ENDED
             process.dropped = bye.dropped
-            self._recorder.process(process)
+            self._recorder.record_process(process)
         if process.hello.through:
-            self._recorder.hurry()  # The next tick reports to the node's hub, for all its ranks.
-            if bye.seq > self._reached(process):
+            self._recorder.write_soon()  # The next tick reports to the node's hub, for all its ranks.
+            if bye.seq > self._last_contiguous(process):
                 self._answer(process.identity, Welcome(self._epoch, has_hello=False))
             return
         self.record_all()
-        settled = self._recorder.recorded(process)
+        settled = self._recorder.last_recorded_batch(process)
         if settled < process.seq:  # The disk failed, so the rank saves its unacknowledged batches in the run's folder.
             self._answer(process.identity, Ack(settled))
-        elif bye.seq <= self._reached(process):
+        elif bye.seq <= self._last_contiguous(process):
             self._answer(process.identity, Ack(bye.seq))
         else:
             self._answer(process.identity, Welcome(self._epoch, has_hello=False))
@@ -285,31 +285,31 @@ class Collector:
         if any(f.pid == failure.pid and f.rank == failure.rank for f in self._store.failures):
             return
         registry = self._store.registry
-        holder = registry.seats.get(failure.rank)
+        holder = registry.process_of_rank.get(failure.rank)
         impossible = failure.rank >= max(registry.world_size, 1)
         if impossible or (process.attempt < 0 and holder is not None and not holder.gone):
-            registry.refusals.count(STRANGER, why=f"an exception of process {failure.pid}, which is not a rank")
+            registry.refusals.add_refusal(STRANGER, why=f"an exception of process {failure.pid}, which is not a rank")
             return
         self._store.failures.append(failure)
-        self._recorder.failure(failure)
+        self._recorder.record_failure(failure)
         self._unreported.append((now, failure))
 
     def add_failure_events(self, now: float, unix: float, *, final: bool = False) -> None:
         """Add events about ranks' failures, one for all that are alike, at once if `final` as no others will arrive."""
         if not self._unreported:
             return
-        seats = self._store.registry.seats.values()
+        processes = self._store.registry.process_of_rank.values()
         failed = {(failure.rank, failure.pid) for failure in self._store.failures}
-        complete = all(process.gone or (process.rank, process.hello.pid) in failed for process in seats)
+        complete = all(process.gone or (process.rank, process.hello.pid) in failed for process in processes)
         if final or complete or now - self._unreported[0][0] >= ALIKE_S:
-            failed_now = [failure for _, failure in self._unreported if self._store.counts(failure)]
+            failed_now = [failure for _, failure in self._unreported if self._store.is_failure(failure)]
             for severity, text in failures.events(failed_now, self._store.registry.world_size):
                 self._store.add_event(unix, severity, text)
             self._unreported.clear()
 
     def ask_where(self) -> None:
         """Ask every connected rank for its stack."""
-        for process in self._store.registry.seats.values():
+        for process in self._store.registry.process_of_rank.values():
             if process.greeted and not process.gone:
                 self._answer(process.identity, Where())
 
@@ -317,7 +317,9 @@ class Collector:
         """Ask a rank for its stack, for samples of it, or for a profile."""
         self._answer(process.identity, request)
 
-    def ended(self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0) -> None:
+    def note_process_end(
+        self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0
+    ) -> None:
         """Note that a process of another node has ended.
 
         Args:
@@ -331,14 +333,14 @@ class Collector:
         process.steps = max(process.steps, steps)
         process.end = end or process.end
         process.mark_ended(now, left=left)
-        self._recorder.process(process)
+        self._recorder.record_process(process)
 
-    def record(self) -> None:
+    def write_and_acknowledge(self) -> None:
         """Write what is due, and acknowledge it to the ranks."""
         for process, seq in self._recorder.write():
             self._answer(process.identity, Ack(seq))
 
     def record_all(self) -> None:
         """Write everything that waits, unless the disk fails, and acknowledge it to the ranks."""
-        self._recorder.hurry()
-        self.record()
+        self._recorder.write_soon()
+        self.write_and_acknowledge()

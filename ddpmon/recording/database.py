@@ -52,7 +52,7 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
                     _copy_rows(db, salvaged)
                 else:
                     db.backup(salvaged)
-        schema.make(salvaged)
+        schema.create_tables(salvaged)
     except BaseException:
         salvaged.close()
         raise
@@ -62,7 +62,7 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
 def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
     """Copy each table as far as it can be read. Tables with rows of processes are copied process by process."""
     db.text_factory = lambda raw: raw.decode(errors="replace")
-    schema.make(salvaged)
+    schema.create_tables(salvaged)
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     salvaged.execute("PRAGMA journal_mode=OFF")
     salvaged.execute("BEGIN")
@@ -77,10 +77,10 @@ def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
             key = owner
         clauses = f"WHERE {'process = ? AND' if owner == 'process' else ''} {key} > ? ORDER BY {key}"
         with contextlib.suppress(sqlite3.Error):
-            query = schema.select(table, [column.name for column in TABLES[table]], clauses)
+            query = schema.select_sql(table, [column.name for column in TABLES[table]], clauses)
             query = query.replace("SELECT", f"SELECT {key},", 1)
             for each in owners:
-                salvaged.executemany(schema.insert(table, "OR IGNORE"), _reachable_rows(db, query, each))
+                salvaged.executemany(schema.insert_sql(table, "OR IGNORE"), _reachable_rows(db, query, each))
     salvaged.execute("COMMIT")
 
 
@@ -133,33 +133,33 @@ class Database:
             raise
 
     @classmethod
-    def empty(cls, path: Path, run_id: str, clock: Clock) -> Database:
+    def empty_recording(cls, path: Path, run_id: str, clock: Clock) -> Database:
         """Return an empty recording in memory, for a run of which nothing was recorded."""
         db = _memory()
-        schema.make(db)
-        db.executemany(schema.insert("meta"), schema.meta(run_id, clock).items())
+        schema.create_tables(db)
+        db.executemany(schema.insert_sql("meta"), schema.meta_rows(run_id, clock).items())
         return cls(path, "", db)
 
     def close(self) -> None:
         self._db.close()
 
-    def read(self, table: str, columns: Sequence[str], clauses: str, *values: object) -> list[Any]:
+    def read_table(self, table: str, columns: Sequence[str], clauses: str, *values: object) -> list[Any]:
         """Return rows of a table, or [] if the table does not exist."""
         if table not in self.tables:
             return []
-        return self._tried(lambda: self._db.execute(schema.select(table, columns, clauses), values).fetchall())
+        return self._tried(lambda: self._db.execute(schema.select_sql(table, columns, clauses), values).fetchall())
 
     def rows(self, query: str, *values: object) -> list[Any]:
         """Return the rows of a query."""
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
-    def writable(self) -> sqlite3.Connection:
+    def writable_copy(self) -> sqlite3.Connection:
         """Return a writable copy in memory, from which this object reads from now on. It is discarded at the end."""
         if not self._in_memory:
             copy = _memory()
             try:
                 self._db.backup(copy)
-                schema.make(copy)
+                schema.create_tables(copy)
             except sqlite3.Error as error:
                 copy.close()
                 self._salvage(error)

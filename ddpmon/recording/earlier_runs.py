@@ -48,7 +48,7 @@ class _Report(msgspec.Struct):
     all_reduce: _AllReduce = msgspec.field(default_factory=_AllReduce)
 
 
-def shape(run: Run) -> tuple[object, ...]:
+def comparison_key(run: Run) -> tuple[object, ...]:
     """Return a key that two runs must share to be compared. Numbers among their arguments may differ."""
     words = tuple(
         "=".join("#" if _NUMBER.fullmatch(part) else part for part in word.split("=")) for word in run.script_args
@@ -64,7 +64,7 @@ def earlier_paces(run: Run) -> list[Pace]:
             other = runs.load(run_id)
         except RunNotFoundError:
             continue  # The folder is damaged.
-        if not other.ended or shape(other) != shape(run):
+        if not other.ended or comparison_key(other) != comparison_key(run):
             continue
         path = runs.run_dir(run_id) / "report.json"
         try:
@@ -116,7 +116,7 @@ def _checked(
     return Pace(step_ms, tuple(largest), samples, size)
 
 
-def compared(run: Run, report: dict[str, Any]) -> dict[str, Any] | None:
+def compare_for_report(run: Run, report: dict[str, Any]) -> dict[str, Any] | None:
     """Return the comparison with earlier runs for a report, or None if no earlier run did the same work."""
     now = _pace(msgspec.convert(report, _Report, strict=False))
     found = None if now is None else difference(now, earlier_paces(run))

@@ -55,7 +55,7 @@ class Span(msgspec.Struct, array_like=True):
         if not 0 < self.steps <= self.last_step - self.first_step + 1 or self.last_step > MAX_STEP:
             raise ValueError(f"{self.steps} steps from {self.first_step} to {self.last_step}")
 
-    def between(self, begin: int, end: int) -> list[Step]:
+    def steps_between(self, begin: int, end: int) -> list[Step]:
         """Return its steps from `begin` to before `end`.
 
         There are as many as were merged, spread evenly over their numbers and their time.
@@ -125,7 +125,7 @@ class Merged:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._is_empty = not recording.database.read("rollup", ("process",), "LIMIT 1")
+        self._is_empty = not recording.database.read_table("rollup", ("process",), "LIMIT 1")
 
     def steps(self, process: int, begin: int, end: int) -> list[Step]:
         """Return a process's steps from `begin` to before `end`, with mean steps in place of merged ones."""
@@ -178,7 +178,7 @@ class Merged:
                 break
             begin = max(begin, span.first_step)
             room = end if most is None else min(end, span.last_step + 1, begin + most - len(means))
-            means += [step for step in span.between(begin, room) if not means or step.step > means[-1].step]
+            means += [step for step in span.steps_between(begin, room) if not means or step.step > means[-1].step]
             if most is not None and len(means) >= most:
                 break
             begin = min(end, span.last_step + 1)
@@ -195,7 +195,7 @@ class Merged:
         while low < high:
             middle = (low + high) // 2
             clauses = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
-            rows = self._recording.database.read("rollup", ("begin_us", column), clauses, process, middle)
+            rows = self._recording.database.read_table("rollup", ("begin_us", column), clauses, process, middle)
             begin_us, value = rows[0] if rows else (None, None)
             if not isinstance(begin_us, int) or not isinstance(value, int) or value >= least:
                 high = middle
@@ -207,7 +207,7 @@ class Merged:
             low = spans[-1].begin_us + 1
 
     def _read(self, clauses: str, *values: object) -> list[Span]:
-        rows = self._recording.database.read("rollup", Span.__struct_fields__, clauses, *values)
+        rows = self._recording.database.read_table("rollup", Span.__struct_fields__, clauses, *values)
         spans, bad = checked.parse_rows(rows, lambda row: msgspec.convert(row, Span))
         self._recording.database.damaged |= bad > 0
         return spans

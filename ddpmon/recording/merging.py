@@ -44,7 +44,7 @@ class Seat:
     """True if every rank of its world is in the recording."""
 
 
-def seats(db: sqlite3.Connection, attempt: int) -> list[Seat]:
+def processes_with_steps(db: sqlite3.Connection, attempt: int) -> list[Seat]:
     """Return the processes of an attempt that have steps, in the order of their ranks."""
     query = f"SELECT id, hello FROM processes WHERE attempt = ? AND {TRAINED} ORDER BY rank, id"  # noqa: S608  no outside input
     rows = db.execute(query, (attempt,))
@@ -99,7 +99,7 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
     db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  no outside input
     taken = table["step"] < end
     rest = schema.block_rows(process, table[~taken], [step for step in records if step.step >= end])
-    db.executemany(schema.insert("step_blocks", "OR IGNORE"), rest)
+    db.executemany(schema.insert_sql("step_blocks", "OR IGNORE"), rest)
     return [*steps_of(table[taken]), *(step for step in records if step.step < end)]
 
 
@@ -234,10 +234,10 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     if first_unmerged is None or begin_us + width_us > until_us:
         return 0, max(after_us, begin_us)
     minute = (process, begin_us, begin_us + width_us)
-    query = schema.select("samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
+    query = schema.select_sql("samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
     samples = [schema.sample_of(row) for row in db.execute(query, minute)]
     db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  no outside input
-    db.execute(schema.insert("samples"), schema.sample_row(process, one_of(samples), len(samples)))
+    db.execute(schema.insert_sql("samples"), schema.sample_row(process, one_of(samples), len(samples)))
     return len(samples), begin_us + width_us
 
 

@@ -39,7 +39,7 @@ class NodeBlock:
     """Index at which the rows of each batch end."""
     table: Table
 
-    def whole(self, place: int) -> Batch:
+    def whole_batch(self, place: int) -> Batch:
         """Return the batch at an index with all of its steps as records."""
         batch = self.batches[place]
         rows = steps_of(self.rows(place))
@@ -58,7 +58,7 @@ def _number(step: Step) -> int:
 _decoder = msgspec.msgpack.Decoder(_Block)
 
 
-def pack(batches: Sequence[Batch]) -> bytes:
+def pack_batches(batches: Sequence[Batch]) -> bytes:
     """Pack batches into one block."""
     rows: list[bytes] = []
     counts, without = [], []
@@ -84,7 +84,7 @@ def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
     return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), LEVEL)
 
 
-def unpack(frame: bytes) -> NodeBlock:
+def decode_block(frame: bytes) -> NodeBlock:
     """Decode a block and check all but its rows, or raise WireError."""
     inflating = zlib.decompressobj()
     try:
@@ -106,7 +106,7 @@ def unpack(frame: bytes) -> NodeBlock:
     return NodeBlock(block.batches, list(accumulate(counts)), table)
 
 
-def possible(blocks: Sequence[NodeBlock]) -> bool:
+def are_rows_possible(blocks: Sequence[NodeBlock]) -> bool:
     """Return whether all rows of some blocks are possible. A check of many blocks takes as long as of a single one."""
     try:
         check_rows(joined([block.table for block in blocks]))

@@ -71,7 +71,7 @@ class Track:
         steps = self._merged.steps(self.at_end.id, step, step + 1)
         return steps[0].end_us + self.behind_us if steps else None
 
-    def begin(self, after_us: int, now_us: int) -> RankProcess:
+    def jump_to(self, after_us: int, now_us: int) -> RankProcess:
         """Jump to a moment, and return the process as it was then.
 
         Args:
@@ -92,7 +92,7 @@ class Track:
             later_us=at_end.later_us,
         )  # fmt: skip
 
-    def take(self, until_us: int, most: int) -> list[Step]:
+    def next_steps(self, until_us: int, most: int) -> list[Step]:
         """Return the next step records that had ended by a moment, at most `most`."""
         steps: list[Step] = []
         while len(steps) < most:
@@ -180,24 +180,24 @@ class Playback:
         """Convert a moment to the recording's clock, in microseconds."""
         return round((unix - self._clock.unix) * 1e6) + self._clock.monotonic_us
 
-    def begins(self, track: Track) -> float:
+    def first_moment(self, track: Track) -> float:
         """Return the moment of a process's first record."""
         return self._clock.unix_at(track.begins_us)
 
-    def lead(self, unix: float) -> float:
+    def feed_from(self, unix: float) -> float:
         """Return the moment from which on steps must be fed to show `unix`.
 
         This covers a window of steps before it, or as many steps as LEAD_RECORDS allows if these are more.
         """
-        begun = [track for track in self.tracks if self.begins(track) <= unix and track.at_end.last_step]
+        begun = [track for track in self.tracks if self.first_moment(track) <= unix and track.at_end.last_step]
         if not begun:
             return self.begin
         track = max(begun, key=lambda each: each.at_end.attempt)
         number = track.first_step_after(self.us_at(unix))
         end_us = track.end_us(number - max(WINDOW_STEPS, LEAD_RECORDS // len(self.tracks)))
-        return self.begins(track) if end_us is None else self._clock.unix_at(end_us)
+        return self.first_moment(track) if end_us is None else self._clock.unix_at(end_us)
 
-    def store(self, at: float, since: float) -> Store:
+    def store_between(self, at: float, since: float) -> Store:
         """Return a store with the ranks' steps from the moment `since` to the moment `at`, without histories."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
         self._seat(registry, at, self.us_at(since))
@@ -213,12 +213,12 @@ class Playback:
 
         It is earlier than `to` if another process begins before.
         """
-        starts = [begins for track in self.tracks if now < (begins := self.begins(track)) < to]
+        starts = [begins for track in self.tracks if now < (begins := self.first_moment(track)) < to]
         to = min(starts, default=to)  # An attempt ends where the next one begins.
         self._seat(store.registry, to, -1)
         self._feed(store, self.us_at(to))
         store.failures = [f for f in self._failures if store.clock.unix_at(f.time_us) <= to]
-        stages = {rank: process.stage for rank, process in store.registry.seats.items()}
+        stages = {rank: process.stage for rank, process in store.registry.process_of_rank.items()}
         store.waiting = Waiting(
             store.registry.world_size, launcher=True, attached=len(store.run.attached), stages=stages
         )
@@ -233,36 +233,36 @@ class Playback:
             since_us: Moment from which on steps of new processes are read, by the recording's clock.
 
         """
-        begun = [track for track in self.tracks if self.begins(track) <= at]
+        begun = [track for track in self.tracks if self.first_moment(track) <= at]
         attempt = max((track.at_end.attempt for track in begun), default=0)
         if attempt != registry.attempt:
-            registry.attempt, registry.seats = attempt, {}
+            registry.attempt, registry.process_of_rank = attempt, {}
         for track in begun:
             at_end = track.at_end
-            if at_end.attempt == attempt and at_end.rank not in registry.seats:
-                process = track.begin(since_us, self.us_at(at))
+            if at_end.attempt == attempt and at_end.rank not in registry.process_of_rank:
+                process = track.jump_to(since_us, self.us_at(at))
                 registry.world_size = at_end.hello.world_size
-                registry.seats[at_end.rank] = registry.everyone[process.key] = process
+                registry.process_of_rank[at_end.rank] = registry.processes[process.key] = process
 
     def _feed(self, store: Store, until_us: int) -> None:
         """Feed a store the records that its ranks had sent by a moment, for all ranks in turn."""
-        seats = store.registry.seats
-        pairs = [(track, seats[track.at_end.rank]) for track in self.tracks if _sits(track, seats)]
+        by_rank = store.registry.process_of_rank
+        pairs = [(track, by_rank[track.at_end.rank]) for track in self.tracks if _has_rank(track, by_rank)]
         more = True
         while more:
             more = False
             for track, process in pairs:
-                steps = track.take(until_us, FEED_STEPS)
+                steps = track.next_steps(until_us, FEED_STEPS)
                 if steps:
                     more = True
                     process.steps = steps[-1].step
                     process.heard_at = store.clock.unix_at(steps[-1].end_us + track.behind_us)
-                    store.add_steps(process, process.fresh(steps), process.heard_at)
-            store.digest()
+                    store.add_steps(process, process.count_new_steps(steps), process.heard_at)
+            store.add_arrived()
         for track, process in pairs:
             track.update(store, process, until_us)
 
 
-def _sits(track: Track, seats: dict[int, RankProcess]) -> bool:
-    process = seats.get(track.at_end.rank)
+def _has_rank(track: Track, by_rank: dict[int, RankProcess]) -> bool:
+    process = by_rank.get(track.at_end.rank)
     return process is not None and process.id == track.at_end.id

@@ -79,7 +79,7 @@ class Player:
     def close(self) -> None:
         self._recording.close()
 
-    def at(self, unix: float, view_request: ViewRequest = NO_REQUEST) -> Snapshot:
+    def snapshot_at(self, unix: float, view_request: ViewRequest = NO_REQUEST) -> Snapshot:
         """Return the snapshot of a moment, with the parts that are requested; from the run's end on, the last one.
 
         Raises:
@@ -101,7 +101,7 @@ class Player:
 
     def step_from(self, unix: float, by: int) -> float:
         """Return the moment at which the next step ends (`by` 1) or the step before the last one ended (`by` -1)."""
-        begins = self._playback.begins
+        begins = self._playback.first_moment
         track = max(
             self._playback.tracks, key=lambda each: (begins(each) <= unix, each.at_end.attempt, -each.at_end.rank)
         )
@@ -134,7 +134,7 @@ class Player:
 
     def _how_exactly(self, store: Store) -> list[Event]:
         """Return an event that says that the steps of this moment are only means, or [] if they were not merged."""
-        first = min(store.registry.seats.values(), key=lambda process: process.rank, default=None)
+        first = min(store.registry.process_of_rank.values(), key=lambda process: process.rank, default=None)
         resolution = self._merged.resolution_at(first.id, first.last_step) if first else ""
         if not resolution:
             return []
@@ -142,7 +142,7 @@ class Player:
         return [Event(self._now, "info", sentence)]
 
     def _play_to(self, to: float) -> Store:
-        reach = max(self._playback.lead(to), self.begin)
+        reach = max(self._playback.feed_from(to), self.begin)
         store = self._store
         if store is None or not reach <= self._now <= to:
             store = self._restart(reach, to)
@@ -157,9 +157,9 @@ class Player:
         mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
         at = mark.at if mark else reach
         source = self._last if self._store is None or self._now < at else self._store
-        self._store = store = self._playback.store(at, self._playback.lead(at) if mark else at)
+        self._store = store = self._playback.store_between(at, self._playback.feed_from(at) if mark else at)
         self._now = at
-        store.histories = source.histories.until(at - self._run.created_at)
+        store.histories = source.histories.as_of(at - self._run.created_at)
         if mark:
             store.state, store.verdict_since = mark.state, mark.verdict_since
         return store
@@ -167,7 +167,7 @@ class Player:
     def _tick(self, store: Store, to: float) -> None:
         self._now = to = self._playback.advance(store, self._now, to)
         seconds = to - self._run.created_at
-        store.recall(as_of(self._findings, to, store.registry.attempt, store.step, seconds), to, to)
+        store.restore_findings(as_of(self._findings, to, store.registry.attempt, store.step, seconds), to, to)
         place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         if not place or to - self._marks[place - 1].at >= self._mark_s:
             self._marks.insert(place, _Mark(to, store.state, store.verdict_since))

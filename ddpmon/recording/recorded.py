@@ -9,7 +9,7 @@ from ddpmon.analysis.report import report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.errors import NothingRecordedError
 from ddpmon.messages import Snapshot
-from ddpmon.recording.earlier_runs import compared
+from ddpmon.recording.earlier_runs import compare_for_report
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.restoring import REPORT_RECORDS, judged_store, restored_store, whole_heat
 from ddpmon.runs import Run
@@ -41,10 +41,10 @@ def read_whole_heat(run: Run, store: Store) -> None:
 
 def recorded_report(run: Run) -> dict[str, Any]:
     """Return the report of a run as far as it is recorded, or raise RecordingError if the recording cannot be read."""
-    return reported(run, None)[0]
+    return report_with_store(run, None)[0]
 
 
-def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot, Store]:
+def report_with_store(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot, Store]:
     """Return the report of a run with its snapshot and its store, so that charts need no second reading.
 
     Args:
@@ -63,7 +63,7 @@ def reported(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], Snapshot,
     elif run.state() in {"running", "unknown"}:
         stale_s = time.time() - shot.at
     built = report(shot, store.summarised, summary, store.since_start.sums, stale_s)
-    return built | {"earlier_runs": compared(run, built)}, shot, store
+    return built | {"earlier_runs": compare_for_report(run, built)}, shot, store
 
 
 def recorded_store(run: Run) -> Store:
@@ -80,7 +80,7 @@ def _end(store: Store) -> float:
     """Return when the run ended, or else the last moment that is recorded, in Unix seconds."""
     if store.run.ended_at:
         return store.run.ended_at
-    sampled = [p.sample for p in store.registry.everyone.values() if p.hello.host == store.registry.host]
+    sampled = [p.sample for p in store.registry.processes.values() if p.hello.host == store.registry.host]
     moments = [store.clock.unix_at(sample.time_us) for sample in sampled if sample is not None]
     return min(time.time(), max([store.run.created_at, *moments, *(event.at for event in store.events)]))
 

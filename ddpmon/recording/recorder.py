@@ -91,7 +91,7 @@ class Recorder:
         self._path = path
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
-        self._file = WrittenFile(path, schema.meta(run_id, clock))
+        self._file = WrittenFile(path, schema.meta_rows(run_id, clock))
         self._db = db
         self._queue = WriteQueue()
         self._is_urgent = False
@@ -109,7 +109,7 @@ class Recorder:
         """Number of step records that had to be discarded because the disk failed for too long."""
         self._thinning: Thinning | None = None
         self.too_large = False
-        """True if rows wait to be merged by `thin`."""
+        """True if rows wait to be merged by `merge_oldest`."""
 
     @cached_property
     def _is_remote(self) -> bool:
@@ -124,36 +124,36 @@ class Recorder:
         self._thinning = Thinning(db, self._whole_bytes, self._kept_records)
         return db
 
-    def reserve(self) -> None:
+    def reserve_space(self) -> None:
         """Reserve space on the disk before it is full, for the counts of records that could not be written."""
-        self._file.reserve()
+        self._file.reserve_space()
 
-    def process(self, process: RankProcess) -> None:
+    def record_process(self, process: RankProcess) -> None:
         """Record a process that has changed."""
         self._waiting.processes[process.id] = process
 
-    def batch(self, process: RankProcess, batch: Batch, fresh: Sequence[Step]) -> None:
+    def record_batch(self, process: RankProcess, batch: Batch, fresh: Sequence[Step]) -> None:
         """Record a batch, but of its steps only the `fresh` ones."""
         self._queue.add(process, batch, fresh)
 
-    def rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
+    def record_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
         """Record the steps of batches that were recorded without them. `counts` is each process's number of rows."""
         self._queue.add_rows(processes, counts, table)
 
-    def event(self, events: Iterable[Event]) -> None:
+    def record_event(self, events: Iterable[Event]) -> None:
         self._waiting.events.extend(events)
 
-    def failure(self, failure: Failure) -> None:
+    def record_failure(self, failure: Failure) -> None:
         self._waiting.failures.append(failure)
 
-    def silences(self, silences: Iterable[Silence]) -> None:
+    def record_silences(self, silences: Iterable[Silence]) -> None:
         self._waiting.silences.extend(silences)
 
     def checkpoint(self, saved: Checkpoint) -> None:
         """Record the histories and the sums since the start, in place of the checkpoint before."""
         self._waiting.checkpoints["history"] = msgspec.msgpack.encode(saved)
 
-    def unarmed(self, processes: list[Unarmed]) -> None:
+    def record_unarmed(self, processes: list[Unarmed]) -> None:
         """Record the processes that ran torch without the probe, as far as the verdict of the run may name them."""
         reported = worth_telling(processes, over=True)
         if (
@@ -163,13 +163,13 @@ class Recorder:
             self._unarmed = identities
             self._waiting.checkpoints["unarmed"] = msgspec.msgpack.encode(reported)
 
-    def refused(self, rows: list[Refusal]) -> None:
+    def record_refusals(self, rows: list[Refusal]) -> None:
         """Record the counts of values that were refused as impossible."""
         if rows != self._refused:
             self._refused = rows
             self._waiting.checkpoints["refused"] = msgspec.msgpack.encode(rows)
 
-    def findings(self, ledger: Ledger) -> None:
+    def record_findings(self, ledger: Ledger) -> None:
         """Record the findings that have changed, and the step up to which the run was judged."""
         for record, episodes in ledger.take_changed():
             self._waiting.findings[record] = [schema.finding_row(episode) for episode in episodes]
@@ -177,16 +177,16 @@ class Recorder:
             self._judged = ledger.judged
             self._waiting.checkpoints["judged"] = msgspec.msgpack.encode(ledger.judged)
 
-    def recorded(self, process: RankProcess) -> int:
+    def last_recorded_batch(self, process: RankProcess) -> int:
         """Return the number of a process's last batch up to which all are written or discarded."""
-        return self._queue.recorded(process)
+        return self._queue.last_recorded_batch(process)
 
-    def hurry(self) -> None:
+    def write_soon(self) -> None:
         """Let the next call of `write` write everything."""
         self._is_urgent = True
 
     @property
-    def backlog(self) -> bool:
+    def has_backlog(self) -> bool:
         """Return whether batches wait to be written."""
         return bool(self._queue)
 
@@ -214,13 +214,13 @@ class Recorder:
         """
         if not self._is_due:
             return []
-        self._queue.pack()
+        self._queue.pack_steps()
         try:
             if self._db is None or self._file.is_gone:
                 self._db = self._open()
             self._db.execute("BEGIN")
             self._write(self._db)
-            too_large = self._thinning is not None and self._thinning.due
+            too_large = self._thinning is not None and self._thinning.is_due
             self._db.execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
             self.trouble, self._is_urgent = str(error), False
@@ -228,7 +228,7 @@ class Recorder:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
             of_the_disk = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
-            self.unrecorded += self._queue.drop(MAX_HELD_ROWS if of_the_disk else 0)
+            self.unrecorded += self._queue.drop_oldest(MAX_HELD_ROWS if of_the_disk else 0)
             self._not_before = time.monotonic() + RETRY_INTERVAL_S
             return []
         recorded = [(process, process.seq) for process in self._queue.processes.values()]
@@ -243,28 +243,28 @@ class Recorder:
         execute, waiting = db.executemany, self._waiting
         execute(_PUT_PROCESS, map(_process_row, (waiting.processes | self._queue.processes).values()))
         self._queue.write(db)
-        execute(schema.insert("events"), [(e.at, e.severity, e.text) for e in waiting.events])
+        execute(schema.insert_sql("events"), [(e.at, e.severity, e.text) for e in waiting.events])
         execute(
-            schema.insert("failures", "OR IGNORE"),
+            schema.insert_sql("failures", "OR IGNORE"),
             [(f.rank, f.pid, msgspec.msgpack.encode(f)) for f in waiting.failures],
         )
         execute(
-            schema.insert("silences", "OR REPLACE"),
+            schema.insert_sql("silences", "OR REPLACE"),
             [(s.attempt, s.first_step, s.last_step, msgspec.msgpack.encode(s.ranks)) for s in waiting.silences],
         )
         execute("DELETE FROM findings WHERE record = ?", [(record,) for record in waiting.findings])
-        execute(schema.insert("findings"), [row for rows in waiting.findings.values() for row in rows])
-        execute(schema.insert("checkpoints", "OR REPLACE"), waiting.checkpoints.items())
+        execute(schema.insert_sql("findings"), [row for rows in waiting.findings.values() for row in rows])
+        execute(schema.insert_sql("checkpoints", "OR REPLACE"), waiting.checkpoints.items())
 
-    def thin(self) -> None:
+    def merge_oldest(self) -> None:
         """Merge some of the oldest rows."""
         if self._db is None or self._thinning is None:
             return
         try:
             self._db.execute("BEGIN")
-            more = self._thinning.bite()
+            more = self._thinning.merge_oldest()
             self._db.execute("COMMIT")
-            self.too_large = more and self._thinning.due
+            self.too_large = more and self._thinning.is_due
         except (sqlite3.Error, zlib.error, msgspec.MsgspecError, TypeError, ValueError, ArithmeticError) as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -275,13 +275,13 @@ class Recorder:
 
     def close(self) -> None:
         """Write the rest, and leave a single file that every reader can open."""
-        self.hurry()
+        self.write_soon()
         self.write()
         if self.trouble:
-            self.unrecorded += self._queue.drop(0)
+            self.unrecorded += self._queue.drop_oldest(0)
             self._waiting.checkpoints.clear()
             self._file.free_spare()
-            self.hurry()
+            self.write_soon()
             self.write()
         self._file.free_spare()
         if self._db is None:
@@ -297,7 +297,7 @@ class Recorder:
         self._db = None
 
 
-_PUT_PROCESS = schema.insert("processes", "OR REPLACE")
+_PUT_PROCESS = schema.insert_sql("processes", "OR REPLACE")
 
 
 def _process_row(process: RankProcess) -> schema.Row:

@@ -66,7 +66,7 @@ class Recording:
         except NothingRecordedError:
             if not (self._tails and self._tails.clock):
                 raise
-            self.database = Database.empty(self.path, run.id, self._tails.clock)
+            self.database = Database.empty_recording(self.path, run.id, self._tails.clock)
         try:
             self.clock = self._clock()
             self._take_tails()
@@ -75,7 +75,7 @@ class Recording:
             raise
 
     def _clock(self) -> Clock:
-        meta = dict(self.database.read("meta", ("key", "value"), ""))
+        meta = dict(self.database.read_table("meta", ("key", "value"), ""))
         version = meta.get("schema")
         if isinstance(version, int) and version != schema.VERSION:
             which = "a newer" if version > schema.VERSION else "an earlier"
@@ -87,26 +87,26 @@ class Recording:
             return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
         except UNREADABLE:
             self.database.damaged = True
-            first = self.database.read("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
+            first = self.database.read_table("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
             return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
 
     def _take_tails(self) -> None:
         """Add the files that ranks left beside the recording to a copy of it in memory."""
         if self._tails and self._tails.frames:
-            self.database.writable()
+            self.database.writable_copy()
             registry = self.registry()  # If this detects damage, another copy replaces the present one.
-            self._tails.take(self.run, self.database.writable(), self.clock, registry)
+            self._tails.write_messages(self.run, self.database.writable_copy(), self.clock, registry)
             self.database.on_salvage = self._take_tails
 
     @property
-    def damaged(self) -> bool:
+    def is_damaged(self) -> bool:
         """Return whether some of the recording could not be read."""
         return self.database.damaged
 
     @property
     def notes(self) -> list[str]:
         """Return notes on parts of the recording, and files beside it, that could not be read."""
-        damaged = [f"{self.path} is damaged; ddpmon shows only its readable part"] if self.damaged else []
+        damaged = [f"{self.path} is damaged; ddpmon shows only its readable part"] if self.is_damaged else []
         return [*(self._tails.notes if self._tails else ()), *damaged]
 
     def close(self) -> None:
@@ -121,15 +121,17 @@ class Recording:
     def registry(self) -> Registry:
         """Return the ranks of the latest attempt, as they were last recorded."""
         registry = Registry(self.run.id, self.run.world_size, self.run.host)
-        registry.restore(self.processes())
+        registry.add_recorded(self.processes())
         registry.refusals = Refusals(self.refused())
         return registry
 
     def processes(self) -> list[RankProcess]:
         """Return every process that introduced itself as a rank, as it was last recorded."""
-        rows = self.database.read("processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST)
+        rows = self.database.read_table(
+            "processes", checked.PROCESSES, "ORDER BY id DESC LIMIT ?", checked.PROCESSES_MOST
+        )
         by_identity: dict[tuple[object, ...], RankProcess] = {}
-        for process, whole in self._readable(rows, lambda row: checked.process(row, self.run)):
+        for process, whole in self._readable(rows, lambda row: checked.checked_process(row, self.run)):
             identity = process.attempt, process.rank, process.hello.host, process.hello.pid, process.process
             self.database.damaged |= not whole or identity in by_identity
             by_identity.setdefault(identity, process)
@@ -140,14 +142,14 @@ class Recording:
 
     def _add_samples(self, process: RankProcess) -> None:
         clauses = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
-        latest = self.database.read("samples", schema.SAMPLES, clauses, process.id, SAMPLES)
-        process.samples.extend(self._readable(reversed(latest), checked.sample))
-        layouts = self.database.read("layouts", ("number", "layout"), "WHERE process = ?", process.id)
-        process.layouts = {layout.number: layout for layout in self._readable(layouts, checked.layout)}
+        latest = self.database.read_table("samples", schema.SAMPLES, clauses, process.id, SAMPLES)
+        process.samples.extend(self._readable(reversed(latest), checked.checked_sample))
+        layouts = self.database.read_table("layouts", ("number", "layout"), "WHERE process = ?", process.id)
+        process.layouts = {layout.number: layout for layout in self._readable(layouts, checked.checked_layout)}
 
     def _count(self, process: RankProcess) -> None:
         """Check the recorded step counters of a process, and count its rows instead if they are impossible."""
-        table, records = self._blocks.read(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
+        table, records = self._blocks.read_steps(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         limit = checked.last_possible(
             process, seconds, [*table["length_us"].tolist(), *(step.length_us for step in records)]
@@ -155,13 +157,13 @@ class Recording:
         self._limits[process.id] = limit
         records_counted = process.records
         most = max(process.last_step, process.steps, records_counted)
-        is_beyond = self._blocks.last(self.database, process.id, MAX_STEP) > limit
+        is_beyond = self._blocks.last_step(self.database, process.id, MAX_STEP) > limit
         if most > limit:
             process.last_step = process.steps = self.last_step(process.id)
         if "step_blocks" not in self.database.tables:
             process.records = 0
         elif self.database.salvaged or is_beyond or most > limit:
-            whole = self._blocks.count(self.database, process.id, limit)
+            whole = self._blocks.count_steps(self.database, process.id, limit)
             process.records = whole + self._merged(process.id, limit)
             self.database.damaged |= process.records != records_counted
 
@@ -176,9 +178,9 @@ class Recording:
         """Return a process's records of the steps from `begin` to before `end`."""
         return self._blocks.steps(self.database, process, begin, self._last_before(process, end))
 
-    def block(self, process: int, begin: int, end: int) -> Block:
+    def step_table(self, process: int, begin: int, end: int) -> Block:
         """Return a process's steps from `begin` to before `end`: a table, and the records that do not fit into it."""
-        return self._blocks.read(self.database, process, begin, self._last_before(process, end))
+        return self._blocks.read_steps(self.database, process, begin, self._last_before(process, end))
 
     def _last_before(self, process: int, end: int) -> int:
         return min(end - 1, self._limits.get(process, MAX_STEP))
@@ -205,21 +207,23 @@ class Recording:
 
     def last_step(self, process: int) -> int:
         """Return the last recorded step of a process, or 0 if there is none."""
-        return self._blocks.last(self.database, process, self._limits.get(process, MAX_STEP))
+        return self._blocks.last_step(self.database, process, self._limits.get(process, MAX_STEP))
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """Return a process's samples after one moment and up to another."""
         clauses = "WHERE process = ? AND time_us > ? AND time_us <= ?"
         after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
         return self._readable(
-            self.database.read("samples", schema.SAMPLES, clauses, process, after_us, until_us), checked.sample
+            self.database.read_table("samples", schema.SAMPLES, clauses, process, after_us, until_us),
+            checked.checked_sample,
         )
 
     def scalars(self, process: int, after: int) -> list[Scalar]:
         """Return the values that a process's script logged after a step."""
         clauses = "WHERE process = ? AND step > ? AND value IS NOT NULL"
         return self._readable(
-            self.database.read("scalars", ("step", "name", "value"), clauses, process, after), checked.scalar
+            self.database.read_table("scalars", ("step", "name", "value"), clauses, process, after),
+            checked.checked_scalar,
         )
 
     def span_us(self, process: int) -> tuple[int, int] | None:
@@ -227,7 +231,7 @@ class Recording:
         ends = [
             at
             for order in ("ASC", "DESC")
-            for (at,) in self.database.read(
+            for (at,) in self.database.read_table(
                 "samples", ("time_us",), f"WHERE process = ? ORDER BY time_us {order} LIMIT 1", process
             )
             if isinstance(at, int) and 0 <= at < MAX_US
@@ -250,49 +254,49 @@ class Recording:
     def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
         """Return a process's latest digests, at most `most`."""
         clauses = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
-        rows = self.database.read("digests", Digest.__struct_fields__, clauses, process, most)
-        return self._readable(reversed(rows), checked.digest)
+        rows = self.database.read_table("digests", Digest.__struct_fields__, clauses, process, most)
+        return self._readable(reversed(rows), checked.checked_digest)
 
     def checkpoint(self) -> Checkpoint | None:
         """Return the latest checkpoint of a hub, or None if there is none or it cannot be read."""
-        return self._kept("history", checked.checkpoint)
+        return self._stored_value("history", checked.checkpoint)
 
     def unarmed(self) -> list[Unarmed]:
         """Return the processes that ran torch without the probe."""
-        return self._kept("unarmed", checked.unarmed) or []
+        return self._stored_value("unarmed", checked.checked_unarmed) or []
 
     def findings(self) -> list[EpisodeRecord]:
         """Return all episodes of findings in the order of their records, at most the latest FINDINGS."""
         columns = ("record", "episode", "episode_facts")
-        rows = self.database.read("findings", columns, "ORDER BY record DESC, episode DESC LIMIT ?", FINDINGS)
-        return self._readable(reversed(rows), checked.finding)
+        rows = self.database.read_table("findings", columns, "ORDER BY record DESC, episode DESC LIMIT ?", FINDINGS)
+        return self._readable(reversed(rows), checked.checked_finding)
 
-    def judged(self) -> Judged | None:
+    def judged_step(self) -> Judged | None:
         """Return the step up to which the hub judged the run, or None if no hub recorded it."""
-        return self._kept("judged", checked.judged)
+        return self._stored_value("judged", checked.checked_judged_step)
 
     def refused(self) -> list[Refusal]:
         """Return the counts of values that the hub refused as impossible."""
-        return self._kept("refused", checked.refused) or []
+        return self._stored_value("refused", checked.checked_refusals) or []
 
-    def _kept(self, name: str, make: Callable[[Any], _T]) -> _T | None:
+    def _stored_value(self, name: str, make: Callable[[Any], _T]) -> _T | None:
         """Return the value that a hub last recorded under a name, or None if there is none that can be read."""
-        rows = self.database.read("checkpoints", ("value",), "WHERE name = ?", name)
+        rows = self.database.read_table("checkpoints", ("value",), "WHERE name = ?", name)
         return next(iter(self._readable(rows, make)), None)
 
     def failures(self) -> list[Failure]:
         """Return the uncaught exceptions of ranks."""
-        return self._readable(self.database.read("failures", ("failure",), ""), checked.failure)
+        return self._readable(self.database.read_table("failures", ("failure",), ""), checked.checked_failure)
 
     def silences(self) -> Silences:
         """Return the record of the steps in which ranks were silent."""
         columns = ("attempt", "first_step", "last_step", "ranks")
-        return Silences(self._readable(self.database.read("silences", columns, ""), checked.silence))
+        return Silences(self._readable(self.database.read_table("silences", columns, ""), checked.checked_silence))
 
     def events(self, most: int) -> list[Event]:
         """Return the latest events of the run, at most `most`."""
-        rows = self.database.read("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
-        return self._readable(reversed(rows), checked.event)
+        rows = self.database.read_table("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
+        return self._readable(reversed(rows), checked.checked_event)
 
     def _readable(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         made, bad = checked.parse_rows(rows, make)

@@ -34,7 +34,7 @@ def write_redacted_copy(run: Run, path: Path, redactor: Redactor) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=DELETE")
         db.execute("BEGIN")
-        schema.make(db)
+        schema.create_tables(db)
         db.create_function("redact_text", 1, lru_cache(_CACHED_TEXTS)(redactor.text), deterministic=True)
         db.create_function("redact_bytes", 1, lambda packed: _redact_bytes(packed, redactor), deterministic=True)
         for table, columns in TABLES.items():

@@ -82,7 +82,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
         else:
             store.events = deque(recorded, store.events.maxlen)
         store.ledger, store.fault = recent.ledger, recent.fault
-    store.recall(store.ledger.findings(end - recording.run.created_at), end, end)
+    store.restore_findings(store.ledger.findings(end - recording.run.created_at), end, end)
     return store
 
 
@@ -94,7 +94,7 @@ def _is_judged(store: Store) -> bool:
 
 def _store(recording: Recording, records: int | None) -> Store:
     run, registry = recording.run, recording.registry()
-    ids = {process.id: process for process in registry.seats.values()}
+    ids = {process.id: process for process in registry.process_of_rank.values()}
     last = max((recording.last_step(number) for number in ids), default=0)
     steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
     window_s = WINDOW_S if records is None else None
@@ -107,13 +107,13 @@ def _store(recording: Recording, records: int | None) -> Store:
         store.history_step = since
         store.since_start = SinceStart(saved.since_start)
         store.pause_filter = PauseFilter(saved.times)
-        store.bad_losses = {loss.rank: loss for loss in saved.bad_losses if loss.rank in registry.seats}
+        store.bad_losses = {loss.rank: loss for loss in saved.bad_losses if loss.rank in registry.process_of_rank}
         first = min(since, last - steps) + 1
     else:
         first = 1
     for begin, end in recording.stretches(ids, first, CHUNK_STEPS):
         _feed(recording, store, ids, begin, end)
-    store.digest(final=run.ended)
+    store.add_arrived(final=run.ended)
     for process in ids.values():
         store.add_digests(process, recording.digests(process.id))
         process.records = max(0, process.records - recording.unread[process.id])
@@ -121,19 +121,19 @@ def _store(recording: Recording, records: int | None) -> Store:
         registry.world_size,
         launcher=run.agent is not None,
         attached=len(run.attached),
-        stages={rank: process.stage for rank, process in registry.seats.items()},
+        stages={rank: process.stage for rank, process in registry.process_of_rank.items()},
         unarmed=tuple(recording.unarmed()),
     )
     store.failures = recording.failures()
     store.events.extend(recording.events(store.events.maxlen or 0))
     if run.ended:
         store.ending = whole_ending(run, registry)
-        for process in registry.seats.values():
+        for process in registry.process_of_rank.values():
             process.dead = not process.left
-    judged = recording.judged()
+    judged = recording.judged_step()
     store.ledger = Ledger(registry.attempt, () if judged is None else recording.findings(), judged)
     store.findings = store.ledger.findings(0.0)  # so that they are not announced again
-    store.damaged = recording.damaged
+    store.damaged = recording.is_damaged
     store.notes = recording.notes
     return store
 
@@ -142,7 +142,7 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
     """Feed a store the records of its ranks' steps from `begin` to before `end`."""
     together: list[tuple[RankProcess, Table]] = []
     for process in ids.values():
-        rows, alone = recording.block(process.id, begin, end)
+        rows, alone = recording.step_table(process.id, begin, end)
         store.add_steps(process, alone)
         if len(rows):
             together.append((process, rows))
@@ -153,7 +153,7 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
     if together:
         processes, tables = zip(*together, strict=True)
         store.add_rows(processes, [len(table) for table in tables], joined(tables), None)
-    store.digest()
+    store.add_arrived()
 
 
 def whole_heat(recording: Recording) -> Heat:
@@ -164,7 +164,7 @@ def whole_heat(recording: Recording) -> Heat:
 
     """
     registry = recording.registry()
-    ids = {process.id: process for process in registry.seats.values()}
+    ids = {process.id: process for process in registry.process_of_rank.values()}
     last = max((recording.last_step(number) for number in ids), default=0)
     store = Store(recording.run, registry, recording.clock)
     store.silences, store.history_step = recording.silences(), MAX_STEP
@@ -179,7 +179,7 @@ def whole_heat(recording: Recording) -> Heat:
                 if begin >= first + steps:
                     break
                 _feed(recording, store, ids, begin, end)
-        store.digest(final=True)
+        store.add_arrived(final=True)
     except UNREADABLE as error:
         raise recording.database.unreadable(error) from None
     return store.heat
@@ -192,9 +192,9 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
         The step of the checkpoint, or 0 if there is none of this attempt.
 
     """
-    seats = store.registry.seats
-    reach_us = min(SAMPLES_S, SAMPLES_MOST // max(1, len(seats))) * 1_000_000
-    for rank, process in seats.items():
+    by_rank = store.registry.process_of_rank
+    reach_us = min(SAMPLES_S, SAMPLES_MOST // max(1, len(by_rank))) * 1_000_000
+    for rank, process in by_rank.items():
         if process.sample is not None:
             after_us = process.sample.time_us - reach_us
             store.sample_bins.add(rank, process.hello.host, recording.samples(process.id, after_us, MAX_US))
@@ -202,7 +202,7 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
         store.histories = Histories.restored(saved.histories)
     since = saved.step if saved and saved.attempt == store.registry.attempt else 0
     began_us = recording.clock.us_at(recording.run.created_at)
-    for rank, process in seats.items():
+    for rank, process in by_rank.items():
         store.add_logged(process, recording.scalars(process.id, since))
         if (behind_us := process.clock_behind_us) is None:
             continue
@@ -233,7 +233,7 @@ def judge_unjudged(recording: Recording, store: Store) -> None:
             break
     end, step_s = playback.end, float(store.world.step_ms.mean()) / 1e3
     spacing = max(TICK_S, min((end - begin) / JUDGEMENTS, WINDOW_S / 3, WINDOW_STEPS / 2 * step_s))
-    playing, now = playback.store(begin, playback.lead(begin)), begin
+    playing, now = playback.store_between(begin, playback.feed_from(begin)), begin
     playing.ledger = store.ledger
     while now < end:
         now = playback.advance(playing, now, min(now + spacing, end))

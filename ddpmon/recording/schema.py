@@ -41,7 +41,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _steps = msgspec.msgpack.Decoder(list[Step])
 
 
-def make(db: sqlite3.Connection) -> None:
+def create_tables(db: sqlite3.Connection) -> None:
     """Create the tables, indexes and views that do not exist yet."""
     for table, columns in TABLES.items():
         key = KEYS.get(table)
@@ -54,25 +54,25 @@ def make(db: sqlite3.Connection) -> None:
         db.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
 
 
-def meta(run_id: str, clock: Clock) -> dict[str, object]:
+def meta_rows(run_id: str, clock: Clock) -> dict[str, object]:
     """Return the rows of the table `meta`: the schema's version, the run, and one moment on both clocks."""
     return {"schema": VERSION, "run_id": run_id, "monotonic_us": clock.monotonic_us, "unix": clock.unix}
 
 
-def insert(table: str, otherwise: str = "") -> str:
+def insert_sql(table: str, otherwise: str = "") -> str:
     """Return an INSERT of a whole row. `otherwise` is "OR IGNORE", "OR REPLACE" or ""."""
     names = ", ".join(f'"{column.name}"' for column in TABLES[table])
     marks = ", ".join("?" * len(TABLES[table]))
     return f"INSERT {otherwise} INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  no outside input
 
 
-def select(table: str, columns: Iterable[str], clauses: str) -> str:
+def select_sql(table: str, columns: Iterable[str], clauses: str) -> str:
     """Return a SELECT of columns of a table, with further clauses such as WHERE."""
     names = ", ".join(f"[{name}]" for name in columns)  # SQLite reads "name" as text if there is no such column.
     return f"SELECT {names} FROM {table} {clauses}"  # noqa: S608  no outside input
 
 
-def number(value: float | None) -> float | str | None:
+def sqlite_number(value: float | None) -> float | str | None:
     """Return a float in the form in which SQLite can store it: NaN becomes "nan"."""
     return "nan" if value is not None and math.isnan(value) else value
 
@@ -174,15 +174,19 @@ def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) ->
     """Write everything but the steps of batches, each with the number of its process."""
     db.executemany(_PUT_SAMPLE, [sample_row(process, each) for process, batch in batches for each in batch.samples])
     db.executemany(
-        insert("scalars"),
-        [(process, each.step, each.name, number(each.value)) for process, batch in batches for each in batch.scalars],
+        insert_sql("scalars"),
+        [
+            (process, each.step, each.name, sqlite_number(each.value))
+            for process, batch in batches
+            for each in batch.scalars
+        ],
     )
     db.executemany(
-        insert("digests"),
+        insert_sql("digests"),
         [(process, *msgspec.structs.astuple(each)) for process, batch in batches for each in batch.digests],
     )
     db.executemany(
-        insert("layouts", "OR IGNORE"),
+        insert_sql("layouts", "OR IGNORE"),
         [(process, each.number, _encode(each)) for process, batch in batches for each in batch.layouts],
     )
 
@@ -192,4 +196,4 @@ def sample_row(process: int, sample: Sample, merged: int | None = None) -> Row:
     return (process, *msgspec.structs.astuple(sample), merged)
 
 
-_PUT_SAMPLE = insert("samples", "OR IGNORE")
+_PUT_SAMPLE = insert_sql("samples", "OR IGNORE")

@@ -40,13 +40,13 @@ class StepBlocks:
 
     def steps(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> list[Step]:
         """Return a process's steps from `begin` to `last`, at most `most`."""
-        table, records = self.read(database, process, begin, last, most)
+        table, records = self.read_steps(database, process, begin, last, most)
         steps = steps_of(table)
         if records:
             steps = sorted({step.step: step for step in (*steps, *records)}.values(), key=_number)
         return steps[:most]
 
-    def read(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Block:
+    def read_steps(self, database: Database, process: int, begin: int, last: int, most: int | None = None) -> Block:
         """Return a process's steps from `begin` to `last`. If they are more than `most`, later ones may be missing."""
         tables: list[Table] = []
         records: list[Step] = []
@@ -74,7 +74,7 @@ class StepBlocks:
         values: tuple[object, ...] = (process, begin, last, process, begin)
         columns = ("first_step", "count", "rows", "records")
         limit = 1  # Many readers need the next step only.
-        while rows := database.read(TABLE, columns, f"{clauses} LIMIT {limit}", *values):
+        while rows := database.read_table(TABLE, columns, f"{clauses} LIMIT {limit}", *values):
             blocks = [None if (process, first) in self._bad else _decoded(*blobs) for first, _, *blobs in rows]
             if not _possible([block for block in blocks if block is not None]):
                 blocks = [block if block is not None and _possible([block]) else None for block in blocks]
@@ -91,18 +91,18 @@ class StepBlocks:
 
     def first_from(self, database: Database, process: int, begin: int, last: int) -> int | None:
         """Return the first of a process's steps from `begin` to `last`, readable or not, or None if there is none."""
-        rows = database.read(TABLE, ("first_step",), f"{_FROM} LIMIT 1", process, begin, last, process, begin)
+        rows = database.read_table(TABLE, ("first_step",), f"{_FROM} LIMIT 1", process, begin, last, process, begin)
         return max(begin, rows[0][0]) if rows and isinstance(rows[0][0], int) else None
 
-    def last(self, database: Database, process: int, limit: int) -> int:
+    def last_step(self, database: Database, process: int, limit: int) -> int:
         """Return the last step of a process up to `limit`, or 0 if there is none."""
         clauses = "WHERE process = ? AND first_step <= ? ORDER BY first_step DESC LIMIT 1"
-        rows = database.read(TABLE, ("last_step",), clauses, process, limit)
+        rows = database.read_table(TABLE, ("last_step",), clauses, process, limit)
         return min(limit, rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
-    def count(self, database: Database, process: int, limit: int) -> int:
+    def count_steps(self, database: Database, process: int, limit: int) -> int:
         """Return the number of a process's steps up to `limit`."""
-        table, records = self.read(database, process, 1, limit)
+        table, records = self.read_steps(database, process, 1, limit)
         return len({*table["step"].tolist(), *(step.step for step in records)})
 
     def ends_us(self, database: Database, process: int) -> list[int]:
@@ -110,7 +110,7 @@ class StepBlocks:
         ends = [
             at
             for column, order in (("first_end_us", "ASC"), ("last_end_us", "DESC"))
-            for (at,) in database.read(
+            for (at,) in database.read_table(
                 TABLE, (column,), f"WHERE process = ? ORDER BY first_step {order} LIMIT 1", process
             )
         ]

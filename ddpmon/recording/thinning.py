@@ -54,13 +54,13 @@ class Thinning:
         """Moment before which all samples of a process are merged, on its own clock."""
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Return whether the recording is larger than allowed."""
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return bool((pages - free) * self._page_bytes > self._whole_bytes)
 
-    def bite(self) -> bool:
+    def merge_oldest(self) -> bool:
         """Merge some of the oldest rows in the open transaction, and return False if there is nothing to merge.
 
         Raises:
@@ -114,7 +114,11 @@ class Thinning:
             return False
         attempt, first = oldest
         if attempt != self._attempt or len(self._seats) != self._count(attempt):
-            self._attempt, self._seats, self._clocks = attempt, merging.seats(self._db, attempt), Clocks()
+            self._attempt, self._seats, self._clocks = (
+                attempt,
+                merging.processes_with_steps(self._db, attempt),
+                Clocks(),
+            )
         end = first + max(1, BITE_ROWS // len(self._seats))
         latest, last = self._db.execute(
             "SELECT attempt, max(last_step) FROM processes GROUP BY attempt ORDER BY attempt DESC LIMIT 1"

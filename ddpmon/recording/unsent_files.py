@@ -58,7 +58,7 @@ class Tails:
                 paths.append(self._folder / name)
         return paths
 
-    def clear(self) -> None:
+    def delete_folder(self) -> None:
         """Delete the folder when the run is over, unless it still has files."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
@@ -105,14 +105,14 @@ class UnreadTails:
         self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
         """Clock for a run without a recording: the time of the last batch in the files, and when it was written."""
 
-    def take(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
+    def write_messages(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
         """Write the messages to an open recording, as a hub with the given registry would."""
         recorder = Recorder(self._run_dir, run.id, clock, db)
         collector = Collector(Store(run, registry, clock), recorder, "", _no_answer)
         now = time.monotonic()
         for frames in self.frames:
-            collector.take(frames, now, time.time(), ended=True)
-        recorder.refused(registry.refusals.rows())
+            collector.process_message(frames, now, time.time(), ended=True)
+        recorder.record_refusals(registry.refusals.rows())
         collector.record_all()
 
 

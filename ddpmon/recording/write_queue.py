@@ -94,11 +94,11 @@ class WriteQueue:
         """Return for how many seconds records are gathered before they are written."""
         return min(MAX_GATHER_S, len(self.processes) * GATHER_S_PER_PROCESS)
 
-    def recorded(self, process: RankProcess) -> int:
+    def last_recorded_batch(self, process: RankProcess) -> int:
         """Return the number of a process's batch up to which all are recorded."""
         return self._recorded_seq.get(process.id, process.seq)
 
-    def pack(self) -> None:
+    def pack_steps(self) -> None:
         """Make blocks of the steps that were appended since the last call."""
         if self._rows:
             self._packed.append(_Packed(self._blocks(), self._batches, self._rows))
@@ -137,7 +137,7 @@ class WriteQueue:
         self._recorded_seq.clear()
         self.processes = {}
 
-    def drop(self, max_rows: int) -> int:
+    def drop_oldest(self, max_rows: int) -> int:
         """Drop the oldest packed rows until at most `max_rows` wait, and return the number of dropped steps."""
         waiting = sum(packed.rows for packed in self._packed)
         dropped = 0
@@ -150,4 +150,4 @@ class WriteQueue:
         return dropped
 
 
-_PUT_BLOCK = schema.insert("step_blocks", "OR REPLACE")
+_PUT_BLOCK = schema.insert_sql("step_blocks", "OR REPLACE")

@@ -28,7 +28,7 @@ class WrittenFile:
         self._opened: tuple[int, int] | None = None
         """Device and inode of the opened file."""
 
-    def reserve(self) -> None:
+    def reserve_space(self) -> None:
         """Reserve SPARE_BYTES on the disk, as far as there is space."""
         with _for_this_user(), contextlib.suppress(OSError):
             if not self._is_ending and not self._spare.exists():
@@ -40,7 +40,7 @@ class WrittenFile:
         With a write-ahead log, readers and the writer never wait for each other. But it needs memory that all of them
         share, so on a network file system they take turns instead.
         """
-        self.reserve()
+        self.reserve_space()
         with _for_this_user():
             db = sqlite3.connect(self._path, isolation_level=None, timeout=LOCKED_S if far else 5.0)
         try:
@@ -48,8 +48,8 @@ class WrittenFile:
             db.execute(f"PRAGMA synchronous={'FULL' if far else 'NORMAL'}")
             db.execute("PRAGMA cache_size=-16384")  # In KiB. Each of a thousand ranks writes to its own page.
             db.execute("BEGIN")
-            schema.make(db)
-            db.executemany(schema.insert("meta", "OR IGNORE"), self._meta.items())
+            schema.create_tables(db)
+            db.executemany(schema.insert_sql("meta", "OR IGNORE"), self._meta.items())
             db.execute("COMMIT")
         except BaseException:
             db.close()

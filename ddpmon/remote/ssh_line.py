@@ -16,7 +16,7 @@ from typing import IO, Self
 
 from ddpmon.errors import DdpmonError, UnreachableError
 from ddpmon.messages import Snapshot, WireError
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from ddpmon.plain import plain
 from ddpmon.remote.address import NOT_THERE, Address, command
 from ddpmon.remote.channel import (
@@ -316,7 +316,7 @@ class Conversation:
     def snapshot(self, shot: Shot) -> Snapshot:
         """Return the snapshot that results from applying a message to the previous one."""
         try:
-            self._base = changed(self._base, shot.changes)
+            self._base = apply_changes(self._base, shot.changes)
         except WireError:
             raise self._garbage() from None
         return self._base

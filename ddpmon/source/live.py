@@ -15,9 +15,9 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError, UnsafePathError
-from ddpmon.messages import END_STATES, Ask, Next, Snapshot, ViewRequest, WireError, checked, encode
-from ddpmon.messages.changes import LARGEST_BYTES, changed
-from ddpmon.messages.guarded_socket import GuardedSocket, wrong
+from ddpmon.messages import END_STATES, Ask, Next, Snapshot, ViewRequest, WireError, encode, validated_snapshot
+from ddpmon.messages.changes import LARGEST_BYTES, apply_changes
+from ddpmon.messages.guarded_socket import GuardedSocket, folder_problem
 from ddpmon.plain import plain
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader, Said
@@ -91,7 +91,7 @@ class LiveSource(LocalSource):
 
         """
         folder = runs.socket_dir(run.id)
-        if why := wrong(str(folder)) or wrong(os.path.realpath(folder.parent)):
+        if why := folder_problem(str(folder)) or folder_problem(os.path.realpath(folder.parent)):
             raise UnsafePathError(
                 f"{why}, so ddpmon does not use it for sockets; remove the folder, or set "
                 "DDPMON_RUNTIME_DIR to another folder"
@@ -202,7 +202,7 @@ class LiveSource(LocalSource):
                     return
                 self._answered_request = self._view_request
                 with contextlib.suppress(WireError):  # the previous snapshot stays on the screen
-                    self._snapshot = checked(with_parts(self._snapshot, store, self._answered_request))
+                    self._snapshot = validated_snapshot(with_parts(self._snapshot, store, self._answered_request))
             self._view_requested.wait()
 
     def _see_to_the_run(self) -> None:
@@ -217,7 +217,7 @@ class LiveSource(LocalSource):
                 adopt(self._run, self._news.append)
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
-        self._door.keep()
+        self._door.reconnect()
         newest = self._snapshot
         self._sent_request = self._view_request
         answered = newest is not None and self._sent_request == self._answered_request
@@ -254,7 +254,7 @@ class LiveSource(LocalSource):
                 continue
             try:
                 frame = socket.recv()
-                answer = changed(self._base, frame)
+                answer = apply_changes(self._base, frame)
             except WireError as error:
                 self._base = None  # without a base, the next answer is a whole snapshot
                 self.refused = f"the hub sent an invalid value: {error}"
@@ -296,7 +296,7 @@ class LiveSource(LocalSource):
             run = runs.load(self._run.id)
             if run.state() == "running" or (run.hub is not None and run.hub.alive()):
                 return
-            self._snapshot, self._answered_request = checked(recorded_snapshot(run)), ViewRequest()
+            self._snapshot, self._answered_request = validated_snapshot(recorded_snapshot(run)), ViewRequest()
             self._ended, self.refused = True, ""
         except (RecordingError, RunNotFoundError, WireError):
             return  # the viewer shows for how long the hub has been silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ddpmon.errors import RecordingError
-from ddpmon.messages import Snapshot, ViewRequest, WireError, checked
+from ddpmon.messages import Snapshot, ViewRequest, WireError, validated_snapshot
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
 from ddpmon.source.protocol import EndedSource
@@ -27,7 +27,7 @@ class RecordedSource(EndedSource):
 
         recorded, self._store = recorded_state(run)
         try:
-            self._snapshot = checked(recorded)
+            self._snapshot = validated_snapshot(recorded)
         except WireError as error:
             raise RecordingError(f"the recording of {run.name} ({run.id}) contains an invalid value: {error}") from None
         self._run, self._has_whole_heat = run, False
@@ -45,7 +45,7 @@ class RecordedSource(EndedSource):
             if view_request.heat is not None and not self._has_whole_heat:
                 self._read_heat()
             with contextlib.suppress(WireError):  # the previous snapshot stays on the screen
-                self._snapshot = checked(with_parts(self._snapshot, self._store, view_request))
+                self._snapshot = validated_snapshot(with_parts(self._snapshot, self._store, view_request))
 
     def _read_heat(self) -> None:
         """Read the run's steps from the first one on, which only Heat needs. If that fails, the latest steps remain."""

@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from ddpmon.errors import RecordingError
-from ddpmon.messages import RunView, Snapshot, ViewRequest, WireError, checked
+from ddpmon.messages import RunView, Snapshot, ViewRequest, WireError, validated_snapshot
 from ddpmon.plain import plain
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
@@ -125,7 +125,7 @@ class ReplaySource(EndedSource):
     def _play(self) -> None:
         try:
             while (at := self._next()) is not None:
-                shot = checked(self._player.at(at, self._view_request))
+                shot = validated_snapshot(self._player.snapshot_at(at, self._view_request))
                 self._shown, self._snapshot = at, shot
         except RecordingError as error:
             self._give_up(str(error))
@@ -178,7 +178,7 @@ class ReplaySource(EndedSource):
     def _as_it_ended(self) -> Snapshot:
         """Return a snapshot for a recording that failed before any was shown: its end, or only the run's name."""
         try:
-            return checked(self._player.at(self._end))
+            return validated_snapshot(self._player.snapshot_at(self._end))
         except (RecordingError, WireError):
             run = RunView(plain(self._run.id), plain(self._run.name), 0)
             return Snapshot("replay", 0, self._end, run, "lost", "")

@@ -83,9 +83,15 @@ class Ending:
 
 def whole_ending(run: Run, registry: Registry) -> Ending:
     """Return how processes ended according to the logs on this machine and the reports of other nodes' hubs."""
-    by_local = {process.hello.local_rank: rank for rank, process in registry.seats.items() if not process.hello.through}
+    by_local = {
+        process.hello.local_rank: rank
+        for rank, process in registry.process_of_rank.items()
+        if not process.hello.through
+    }
     own = read_ending(run, by_local)
-    elsewhere = {rank: (process, end) for rank, process in registry.seats.items() if (end := process.end) is not None}
+    elsewhere = {
+        rank: (process, end) for rank, process in registry.process_of_rank.items() if (end := process.end) is not None
+    }
     rows = [row for rank, (process, end) in elsewhere.items() if (row := ended_as(process, end))]
     lines = {rank: end.last_line for rank, (_, end) in elsewhere.items() if end.last_line}
     return replace(
@@ -107,7 +113,7 @@ def ends_here(run: Run, registry: Registry) -> dict[int, End]:
     ending = whole_ending(run, registry)
     rows = {row.pid: row for row in (*ending.falls.values(), *ending.rows)}
     ends = {}
-    for process in registry.everyone.values():
+    for process in registry.processes.values():
         row = rows.get(process.hello.pid)
         line = (ending.last_lines or {}).get(process.rank, "") if registry.is_seated(process) else ""
         if not process.hello.through and (row or (line and not process.left)):
@@ -254,7 +260,7 @@ def earlier_attempts(
 
     """
     ranks: dict[int, list[RankProcess]] = {}
-    for process in registry.everyone.values():
+    for process in registry.processes.values():
         if 0 <= process.attempt < registry.attempt:
             ranks.setdefault(process.attempt, []).append(process)
     attempts = []

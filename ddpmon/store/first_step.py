@@ -19,7 +19,7 @@ class FirstStep:
         self._records: dict[int, Step] = {}
         """First steps by rank."""
 
-    def take(self, rank: int, steps: Sequence[Step]) -> list[Step]:
+    def keep_first_step(self, rank: int, steps: Sequence[Step]) -> list[Step]:
         """Keep the first step of a rank, and return the records without it. The records are in order of their steps."""
         if steps and steps[0].step == 1:
             self._records[rank] = steps[0]

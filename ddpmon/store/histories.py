@@ -49,7 +49,7 @@ class Histories:
         """The last second that is in the history."""
 
     @property
-    def names(self) -> list[str]:
+    def quantities_present(self) -> list[str]:
         """Return the names of the quantities that have at least one value."""
         recorded = self._steps.recorded | self._samples.recorded
         listed = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in recorded]
@@ -179,7 +179,7 @@ class Histories:
         cut = {name: history.until(seconds) for name, history in other._logged.items()}
         self._logged = {name: history for name, history in cut.items() if history.recorded}
 
-    def until(self, seconds: float) -> Histories:
+    def as_of(self, seconds: float) -> Histories:
         """Return the histories as they were at an earlier moment, as far as they still reach back."""
         cut = Histories()
         cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)

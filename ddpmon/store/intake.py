@@ -154,7 +154,7 @@ class Intake:
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
-            self._aligner.add(process.rank, self._first.take(process.rank, steps))
+            self._aligner.add(process.rank, self._first.keep_first_step(process.rank, steps))
             self._last_step_at = at
             if process.trains_since_us is None:
                 process.trains_since_us = steps[0].end_us
@@ -166,7 +166,7 @@ class Intake:
 
     @HUGE_LOSSES
     def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table, at: float | None) -> None:
-        """Add rows of steps of seated processes that were not received before; each process has its count of rows.
+        """Add new rows of steps of processes that have a rank; `counts` has the number of rows of each process.
 
         `at` is the moment of receipt by the hub's own clock.
         """
@@ -219,12 +219,12 @@ class Intake:
         if self.registry.is_seated(process):
             self.histories.add_logged(process.rank, scalars)
 
-    def resume(self, now: float) -> None:
+    def continue_recording(self, now: float) -> None:
         """Continue a recording as a live run. `now` is in seconds of the hub's own clock."""
         self.live = True
-        for process in self.registry.everyone.values():
+        for process in self.registry.processes.values():
             process.heard_at = now
-        self._all_connected = len(self.registry.seats) == self.registry.world_size
+        self._all_connected = len(self.registry.process_of_rank) == self.registry.world_size
         if self.step:
             self._last_step_at = now
             self.state = "running"
@@ -255,17 +255,17 @@ class Intake:
         self._all_connected = False
 
     @HUGE_LOSSES
-    def digest(self, final: bool = False) -> None:
+    def add_arrived(self, final: bool = False) -> None:
         """Add records that arrived since the last call to window and histories; with `final`, incomplete steps too."""
-        own_clocks = {rank for rank, process in self.registry.seats.items() if process.hello.device_clock}
-        hosts = {rank: process.hello.host for rank, process in self.registry.seats.items()}
+        own_clocks = {rank for rank, process in self.registry.process_of_rank.items() if process.hello.device_clock}
+        hosts = {rank: process.hello.host for rank, process in self.registry.process_of_rank.items()}
         for aligned in self._aligner.pop_complete(final):
             rows = self.pause_filter.training_steps(aligned)
             self._add_pause_events(self.clock.unix_at(int(aligned.table["end_us"][-1].max())))
             if rows is None:
                 continue
             self._backwards.extend(rows.number("backwards")[-21:, 0].tolist())
-            part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._whole(rows))
+            part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._complete_steps(rows))
             if part.ranks != self._window.ranks:
                 self.departed.change_world(self._window.world(self._window_s), part.ranks)
             self._window.append(part)
@@ -293,12 +293,12 @@ class Intake:
         elif self.first_step is None:
             self.first_step = self._first.world(self.registry.world_size, hosts, self.registry.host, own_clocks)
 
-    def _whole(self, rows: Rows) -> Bools:
+    def _complete_steps(self, rows: Rows) -> Bools:
         """Return [S] whether each step has the records of all ranks that train, and note ranks that were silent."""
         steps = rows.step_numbers()
         if self.registry.covers_all(rows.ranks):
-            return self.silences.whole(self.registry.attempt, steps, rows.ranks)
-        silent = sorted(set(self.registry.unheard) - set(rows.ranks))
+            return self.silences.steps_without_silence(self.registry.attempt, steps, rows.ranks)
+        silent = sorted(set(self.registry.unheard_ranks) - set(rows.ranks))
         if silent:
             self.silences.add(self.registry.attempt, steps[0], steps[-1], silent)
         return np.zeros(len(steps), bool)
@@ -338,7 +338,9 @@ class Intake:
     def pausing(self, now: float) -> PausingView | None:
         """Return what the run does instead of training, or None if it trains or has paused for less than PAUSING_S."""
         trains = {None, OUT_OF_DATA}  # No other rank waits for a rank that is out of data.
-        paused = {rank: p for rank, p in self.registry.seats.items() if p.pausing not in trains and not p.gone}
+        paused = {
+            rank: p for rank, p in self.registry.process_of_rank.items() if p.pausing not in trains and not p.gone
+        }
         if not paused or self.state in END_STATES:
             return None
         first = min(paused.values(), key=lambda process: process.pausing_since)
@@ -353,7 +355,7 @@ class Intake:
 
     def connected(self, unix: float) -> None:
         """Add an event, once per attempt, when every rank has connected."""
-        if not self._all_connected and len(self.registry.seats) == self.registry.world_size > 0:
+        if not self._all_connected and len(self.registry.process_of_rank) == self.registry.world_size > 0:
             self._all_connected = True
             again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
             size = self.registry.world_size
@@ -363,7 +365,7 @@ class Intake:
     @property
     def step(self) -> int:
         """Return the number of finished steps: the median over ranks that still train, so silent ones do not count."""
-        steps = [p.steps for rank, p in self.registry.seats.items() if rank not in self.departed]
+        steps = [p.steps for rank, p in self.registry.process_of_rank.items() if rank not in self.departed]
         return int(statistics.median_low(steps)) if steps else 0
 
     def named_ms(self) -> dict[int, dict[str, float]]:
@@ -384,7 +386,7 @@ class Intake:
 
     def common_us(self, rank: int, time_us: int) -> int:
         """Convert a moment of a rank's clock to the clock by which all times are given."""
-        process = self.registry.seats.get(rank)
+        process = self.registry.process_of_rank.get(rank)
         return time_us if process is None else self._clocks.to_reference_us(process.hello.host, time_us)
 
     def last_steps(self, steps: int) -> World | None:
@@ -394,4 +396,4 @@ class Intake:
 
     def bucket_times(self) -> BucketTimes:
         """Return the times of the buckets in the last steps for which they were recorded."""
-        return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.seats.items()})
+        return bucket_times(self._reduced, {rank: p.layouts for rank, p in self.registry.process_of_rank.items()})

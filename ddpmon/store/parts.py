@@ -97,15 +97,15 @@ def _sync(store: Store, request: SeriesRequest) -> CoursesView:
 
 def _samples(store: Store, request: SeriesRequest) -> CoursesView:
     ranks = request.listed
-    seats = [store.registry.seats[rank] for rank in ranks if rank in store.registry.seats]
-    memories = [p.sample.gpu_memory_total_bytes or 0 for p in seats if p.sample]
+    processes = [store.registry.process_of_rank[rank] for rank in ranks if rank in store.registry.process_of_rank]
+    memories = [p.sample.gpu_memory_total_bytes or 0 for p in processes if p.sample]
     full = {"gpu": 100.0, "cpu": 100.0, "starved": 1.0, "gpu_memory": max(memories, default=0) or 1e-9}
     courses = store.sample_bins.courses(ranks, request.quantities, request.per_column, request.columns, full)
     return _courses(store, request.per_column, courses, of_steps=False)
 
 
 def _host(store: Store, rank: int) -> str:
-    process = store.registry.seats.get(rank)
+    process = store.registry.process_of_rank.get(rank)
     return process.hello.host if process else ""
 
 
@@ -118,7 +118,9 @@ def _heat(store: Store, request: SeriesRequest, metric: str) -> HeatView | None:
         grid = heat.grid(metric, request.per_column, request.columns)
     if grid is None:
         return None
-    chosen = [column for column, rank in enumerate(heat.ranks) if request.ranks is None or within(rank, request.ranks)]
+    chosen = [
+        column for column, rank in enumerate(heat.ranks) if request.ranks is None or is_within(rank, request.ranks)
+    ]
     ranks, of_ranks = [heat.ranks[column] for column in chosen], grid.cells[chosen]
     rows = group_ranks([_host(store, rank) for rank in ranks], request.rows)
     cells = worst_cells(of_ranks, rows)
@@ -152,7 +154,7 @@ def _heat_phases(store: Store, request: SeriesRequest) -> list[HeatView]:
     return [view for view in views if view is not None]
 
 
-def within(rank: int, spans: RankSpans) -> bool:
+def is_within(rank: int, spans: RankSpans) -> bool:
     """Return whether a rank is inside one of the spans."""
     place = bisect.bisect_right(spans, rank, key=lambda span: span[0])
     return place > 0 and rank <= spans[place - 1][1]
@@ -166,7 +168,7 @@ def _timeline(store: Store, request: TimelineRequest) -> TimelineView | None:
     world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]
     rows = []
-    order = [each for each in view.order if request.ranks is None or within(world.ranks[each], request.ranks)]
+    order = [each for each in view.order if request.ranks is None or is_within(world.ranks[each], request.ranks)]
     for column in order[request.first : request.first + request.rows]:
         each = [
             tuple(round(float(value), 3) for values in phases for value in values[i, column]) for i in range(len(world))
@@ -223,7 +225,7 @@ def stack_views(store: Store) -> list[StackView]:
 
 def stack_view(store: Store, rank: int) -> StackView:
     """Return the latest stack of a rank, or why there is none."""
-    process = store.registry.seats.get(rank)
+    process = store.registry.process_of_rank.get(rank)
     if process is None:
         return StackView(rank, why=why_no_stack(rank, heard=False))
     stack = process.stack

@@ -32,7 +32,7 @@ class Peer:
     through: int = 0
     """Node whose hub passes on the messages of the process, or 0 if it is connected directly."""
 
-    def key(self, pid: int) -> int:
+    def process_key(self, pid: int) -> int:
         """Return a key for a process that sends through this connection, which is unique over all nodes."""
         return process_key(pid, self.through)
 
@@ -71,7 +71,7 @@ class Refusals:
         self._counts = {(row.rank, row.what): row.count for row in rows}
         self._unreported: list[tuple[int | None, str, str]] = []
 
-    def count(self, kind: str, rank: int | None = None, why: str = "") -> None:
+    def add_refusal(self, kind: str, rank: int | None = None, why: str = "") -> None:
         """Count one more refusal.
 
         Args:
@@ -88,7 +88,7 @@ class Refusals:
             self._unreported.append((*key, printable))
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def of(self, kind: str) -> int:
+    def count_of(self, kind: str) -> int:
         """Return how often a kind of value was refused, from all senders."""
         return sum(count for (_, named), count in self._counts.items() if named == kind)
 

@@ -197,7 +197,7 @@ class RankProcess:
         return self.later_us if self.hello.through else 0
 
     @property
-    def settled(self) -> bool:
+    def is_proven_rank(self) -> bool:
         """Return whether the process has proven to be a rank by joining a process group or by training."""
         return self.stage >= STAGE_GROUP or self.last_step > 0
 
@@ -206,7 +206,7 @@ class RankProcess:
         return self.left or self.dead or (self.process is not None and not self.process.alive())
 
     @property
-    def lost(self) -> int:
+    def lost_records(self) -> int:
         """Return the least number of lost step records: gaps in those received, and the missing end once it ended."""
         steps = max(self.last_step, self.steps if self.left or self.dead else 0)
         return max(0, steps - self.hello.steps_before - self.records)
@@ -255,10 +255,10 @@ class RankProcess:
         """Store a stack, and note whether it shows another place than the last one."""
         before, before_at, self.stack, self.stack_at = self.stack, self.stack_at, stack, now
         self.asked_at, self.unanswered = None, False
-        if before is None or self.still_since is None or _place(before) != _place(stack):
+        if before is None or self.still_since is None or _place_in_script(before) != _place_in_script(stack):
             self.still_since, self.elsewhere_at = now, before_at
 
-    def stands(self, stack: Stack, now: float) -> None:
+    def set_standstill_stack(self, stack: Stack, now: float) -> None:
         """Store the stack that shows where the rank stands while no rank makes progress, with the present moment."""
         elapsed_us = round((now - self.stack_at) * 1e6)
         self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
@@ -276,7 +276,7 @@ class RankProcess:
             return "dead"
         return "ok" if now - self.heard_at <= SILENT_S else "silent"
 
-    def fresh(self, steps: Iterable[Step]) -> list[Step]:
+    def count_new_steps(self, steps: Iterable[Step]) -> list[Step]:
         """Return the steps that were not received before, and count them as received."""
         new = []
         for step in steps:
@@ -287,6 +287,6 @@ class RankProcess:
         return new
 
 
-def _place(stack: Stack) -> tuple[object, ...]:
+def _place_in_script(stack: Stack) -> tuple[object, ...]:
     """Return a key of a rank's place in its script; progress inside a library call does not change it."""
     return stack.step, stack.issued, stack.frames[stack.own or 0 :]

@@ -25,7 +25,7 @@ UNSEATED_MOST = 1024
 
 @dataclass
 class Registry:
-    """The processes of a run. `seats` are the ranks of the current attempt."""
+    """The processes of a run. `process_of_rank` has those of the current attempt."""
 
     run_id: str
     world_size: int
@@ -36,8 +36,8 @@ class Registry:
     """torchrun's restart count in the current attempt, by node, because each torchrun counts its own failures."""
     world: str = ""
     """Name of the current attempt's process group, or "" if unknown."""
-    seats: dict[int, RankProcess] = field(default_factory=dict)
-    everyone: dict[int, RankProcess] = field(default_factory=dict)
+    process_of_rank: dict[int, RankProcess] = field(default_factory=dict)
+    processes: dict[int, RankProcess] = field(default_factory=dict)
     """Processes by `key`, which is the pid on this machine. Earlier processes of a pid have their negative `id`."""
     refusals: Refusals = field(default_factory=Refusals)
     """Counts of messages that cannot come from a rank of this run, and of impossible values from ranks."""
@@ -59,9 +59,9 @@ class Registry:
     def lost_by_rank(self) -> Counter[int]:
         """Count the lost records of each rank that lost some, in all attempts."""
         lost: Counter[int] = Counter()
-        for process in self.everyone.values():
-            if process.attempt >= 0 and process.lost:  # The others never had a rank.
-                lost[process.rank] += process.lost
+        for process in self.processes.values():
+            if process.attempt >= 0 and process.lost_records:  # The others never had a rank.
+                lost[process.rank] += process.lost_records
         return lost
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
@@ -71,28 +71,29 @@ class Registry:
         """
         if len(ranks) >= self.world_size:
             return True
-        return len(self.seats) >= self.world_size and not set(self.unheard).difference(ranks)
+        return len(self.process_of_rank) >= self.world_size and not set(self.unheard_ranks).difference(ranks)
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         """Return the number of nodes that have ranks, counted by the hubs to which these ranks are connected."""
-        return len({process.hello.through for process in self.seats.values()})
+        return len({process.hello.through for process in self.process_of_rank.values()})
 
     @property
     def parallelism(self) -> str:
         """Return the kind of parallel training, or "" if no rank can tell."""
-        return next((told for rank in sorted(self.seats) if (told := self.seats[rank].hello.parallelism)), "")
+        hellos = (self.process_of_rank[rank].hello for rank in sorted(self.process_of_rank))
+        return next((hello.parallelism for hello in hellos if hello.parallelism), "")
 
     @property
     def unmeasured(self) -> list[str]:
         """Return the names of PHASES that some rank does not measure."""
-        missing = {name for process in self.seats.values() for name in process.hello.unmeasured}
+        missing = {name for process in self.process_of_rank.values() for name in process.hello.unmeasured}
         return [name for name in PHASES if name in missing]
 
     @property
     def replays(self) -> bool:
         """Return whether some rank's training is in a CUDA graph, whose steps are not counted."""
-        return any(STEPS in process.hello.missing for process in self.seats.values())
+        return any(STEPS in process.hello.missing for process in self.process_of_rank.values())
 
     def host_is_silent(self, process: RankProcess) -> bool:
         """Return whether a process that is not known to have ended is on a node whose hub sends no messages."""
@@ -100,17 +101,17 @@ class Registry:
         return through > 0 and through not in self.heard_nodes and not (process.left or process.dead)
 
     @property
-    def unheard(self) -> list[int]:
+    def unheard_ranks(self) -> list[int]:
         """Return ranks without a message in this attempt, and ranks that have not ended but lately sent no steps."""
-        heard_at = max((process.heard_at for process in self.seats.values()), default=0.0) - UNHEARD_S
+        heard_at = max((process.heard_at for process in self.process_of_rank.values()), default=0.0) - UNHEARD_S
         return [
             rank
             for rank in range(self.world_size)
-            if (process := self.seats.get(rank)) is None
+            if (process := self.process_of_rank.get(rank)) is None
             or (not process.left and not process.dead and (process.heard_at < heard_at or process.loses_records))
         ]
 
-    def hello(
+    def register(
         self, hello: Hello, identity: bytes, now: float, peer: Peer | None = None, *, ended: bool = False
     ) -> RankProcess | None:
         """Register a rank that sent its Hello, and return its process, or None if it cannot be a rank of this run.
@@ -126,7 +127,7 @@ class Registry:
         if not own and peer is not None and peer.pid and hello.host == self.host:
             return self._refuse(f"process {peer.pid} sent the process id {hello.pid}")
         process = self._process_of(hello, peer) if own and not ended else None
-        rank_process = self.everyone.get(key)
+        rank_process = self.processes.get(key)
         if rank_process and rank_process.process and process and rank_process.process != process:
             rank_process = None  # The pid now belongs to another process.
         elif rank_process and hello.began_us > rank_process.hello.began_us:
@@ -139,7 +140,7 @@ class Registry:
             self._unseat(rank_process)  # It had only used that pid as a name.
             rank_process = None
         launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
-        if not self._fits(hello, key, launched=launched) or not self._may_speak(identity, key):
+        if not self._is_possible_world(hello, key, launched=launched) or not self._may_speak(identity, key):
             return self._refuse(f"process {hello.pid} is not rank {hello.rank} of {hello.world_size}")
         if rank_process and rank_process.rank != hello.rank and rank_process.last_step:
             return self._refuse(f"process {hello.pid} was rank {rank_process.rank} before")
@@ -161,7 +162,7 @@ class Registry:
         rank_process.greeted = rank_process.introduced = True
         rank_process.heard_at = now
         self._bind(rank_process, identity)
-        self.seat(rank_process, now)
+        self.assign_rank(rank_process, now)
         return rank_process
 
     def _replace_program(self, before: RankProcess, hello: Hello) -> RankProcess | None:
@@ -170,19 +171,19 @@ class Registry:
             before.dead = not before.left
             return None
         self._unseat(before)
-        self.everyone[before.key] = fresh = RankProcess(before.id, -1, hello, before.process)
+        self.processes[before.key] = fresh = RankProcess(before.id, -1, hello, before.process)
         return fresh
 
     def _add(self, process: RankProcess) -> None:
-        """Add a process to `everyone`. An earlier rank with the same pid stays there under its negative `id`."""
-        before = self.everyone.get(process.key)
+        """Add a process to `processes`. An earlier rank with the same pid stays there under its negative `id`."""
+        before = self.processes.get(process.key)
         if before is not None and before is not process and before.attempt >= 0:
-            self.everyone[-before.id] = before
-        self.everyone[process.key] = process
+            self.processes[-before.id] = before
+        self.processes[process.key] = process
 
     def _refuse(self, why: str) -> RankProcess | None:
         """Count a refusal, and return None for the caller to return."""
-        self.refusals.count(STRANGER, why=why)
+        self.refusals.add_refusal(STRANGER, why=why)
         return None
 
     def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
@@ -196,15 +197,15 @@ class Registry:
         if len(self._unseated) < UNSEATED_MOST:
             return True
         for key in self._unseated:
-            if self.everyone[key].gone:
+            if self.processes[key].gone:
                 self._unseated.pop(key)
-                self._speakers.pop(self.everyone.pop(key).identity, None)
+                self._speakers.pop(self.processes.pop(key).identity, None)
                 return True
         return False
 
-    def speaker(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None) -> RankProcess | None:
+    def sender_of(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None) -> RankProcess | None:
         """Return the sender of a message that is no Hello, or None if it is another process or sent no Hello here."""
-        process = self.everyone.get(_key(pid, peer))
+        process = self.processes.get(_key(pid, peer))
         if process is None or not process.greeted:
             return None
         other_peer = peer is not None and process.peer is not None and peer != process.peer
@@ -216,26 +217,26 @@ class Registry:
         if process.dead:
             process.dead, process.ended_us = False, None
         if not self.is_seated(process):
-            self.seat(process, now)
+            self.assign_rank(process, now)
             if self.is_seated(process):
                 self.reseated.append(process)
         return process
 
     def process_on(self, identity: bytes, peer: Peer | None) -> RankProcess | None:
         """Return the process that sent the last message on a connection, or None if there was none."""
-        process = self.everyone.get(self._speakers.get(identity, -1))
+        process = self.processes.get(self._speakers.get(identity, -1))
         return process if process and (peer is None or process.peer == peer) else None
 
     def has_hello(self, pid: int, peer: Peer | None) -> bool:
         """Return whether the process has sent its Hello to this hub."""
-        process = self.everyone.get(_key(pid, peer))
+        process = self.processes.get(_key(pid, peer))
         return process is not None and process.greeted
 
     def is_seated(self, process: RankProcess) -> bool:
         """Return whether a process is a rank of the current attempt."""
-        return self.seats.get(process.rank) is process
+        return self.process_of_rank.get(process.rank) is process
 
-    def seat(self, new: RankProcess, now: float) -> None:
+    def assign_rank(self, new: RankProcess, now: float) -> None:
         """Assign a process to its rank, in a new attempt if it begins one, or leave it without a rank."""
         order = self._order(new)
         if order < 0:
@@ -247,22 +248,22 @@ class Registry:
             self._begin_attempt(new)
         elif not self._seat_is_free(new, now):
             return
-        if new.settled and new.hello.world_size != self.world_size:
+        if new.is_proven_rank and new.hello.world_size != self.world_size:
             self.world_size = new.hello.world_size
-            self.seats = {rank: p for rank, p in self.seats.items() if rank < self.world_size}
+            self.process_of_rank = {rank: p for rank, p in self.process_of_rank.items() if rank < self.world_size}
         self.world = self.world or new.hello.world
         self.restarts[new.hello.through] = new.hello.restart
         new.attempt = self.attempt
-        self.seats[new.rank] = new
+        self.process_of_rank[new.rank] = new
         self._unseated.pop(new.key, None)
 
     def _seat_in_past(self, new: RankProcess) -> None:
         """Assign a rank whose Hello came only after its attempt to that attempt, unless another process had it."""
-        if new.attempt >= 0 or not new.settled:
+        if new.attempt >= 0 or not new.is_proven_rank:
             return
         there = [
             process
-            for process in self.everyone.values()
+            for process in self.processes.values()
             if 0 <= process.attempt < self.attempt and _attempt_said(process.hello) == _attempt_said(new.hello)
         ]
         if there and all(process.rank != new.rank for process in there):
@@ -281,20 +282,20 @@ class Registry:
         restart = self.restarts.get(new.hello.through, new.hello.restart)
         if new.hello.restart >= restart:
             return int(new.hello.restart > restart)
-        if not new.launched or any(process.launched for process in self.seats.values()):
+        if not new.launched or any(process.launched for process in self.process_of_rank.values()):
             return -1
         self._begin_attempt(new)  # Earlier processes were not the launcher's ranks.
         return 0
 
     def _seat_is_free(self, new: RankProcess, now: float) -> bool:
         """Return whether a process may have its rank in the current attempt. If that is over, begin the next one."""
-        holder = self.seats.get(new.rank)
+        holder = self.process_of_rank.get(new.rank)
         if holder is None or holder is new:
             # A process that reports another world size before it has a process group belongs to a later world.
-            return new.settled or new.hello.world_size == self.world_size or not self.seats
-        if not new.settled and not holder.gone:
+            return new.is_proven_rank or new.hello.world_size == self.world_size or not self.process_of_rank
+        if not new.is_proven_rank and not holder.gone:
             return False  # It counts as a rank's child, which inherits the environment, until it proves otherwise.
-        if not holder.settled:
+        if not holder.is_proven_rank:
             return True
         if not holder.gone:
             if holder.launched or not new.launched:
@@ -315,16 +316,16 @@ class Registry:
             and process.launched >= new.launched
             and not process.gone
             and process.process.alive()
-            for process in self.seats.values()
+            for process in self.process_of_rank.values()
         )
 
     def _unseat(self, impostor: RankProcess) -> None:
-        if self.seats.get(impostor.rank) is impostor:
-            del self.seats[impostor.rank]
+        if self.process_of_rank.get(impostor.rank) is impostor:
+            del self.process_of_rank[impostor.rank]
         impostor.attempt = -1
         self._unseated[impostor.key] = None
 
-    def restore(self, processes: Iterable[RankProcess]) -> None:
+    def add_recorded(self, processes: Iterable[RankProcess]) -> None:
         """Add the processes from an earlier hub's recording."""
         for process in processes:
             self._add(process)
@@ -334,17 +335,17 @@ class Registry:
                 continue
             if process.attempt > self.attempt:
                 self.attempt = process.attempt
-                self.seats, self.restarts = {}, {}
+                self.process_of_rank, self.restarts = {}, {}
                 self._leave_world("")
             self.restarts[process.hello.through] = process.hello.restart
             self.world = process.hello.world or self.world
-            self.seats[process.rank] = process
-            if process.settled:
+            self.process_of_rank[process.rank] = process
+            if process.is_proven_rank:
                 self.world_size = process.hello.world_size
 
     def _begin_attempt(self, new: RankProcess) -> None:
         self.attempt += 1
-        self.seats, self.restarts = {}, {}
+        self.process_of_rank, self.restarts = {}, {}
         self._leave_world(new.hello.world)
         self.world_size = new.hello.world_size
 
@@ -353,7 +354,7 @@ class Registry:
             self._past_worlds.append(self.world)
         self.world = next_world
 
-    def _fits(self, hello: Hello, key: int, *, launched: bool) -> bool:
+    def _is_possible_world(self, hello: Hello, key: int, *, launched: bool) -> bool:
         """Return whether a Hello's world size is possible: the run's own, or a new one that can replace it."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
@@ -362,7 +363,7 @@ class Registry:
             return True
         if launched and (hello.stage < STAGE_GROUP or (hello.world and hello.world != self.world)):
             return True  # It belongs to a world that is about to begin, or has begun.
-        others = [p for p in self.seats.values() if p.key != key and p.settled and not p.gone]
+        others = [p for p in self.process_of_rank.values() if p.key != key and p.is_proven_rank and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 
     def _may_speak(self, identity: bytes, key: int) -> bool:
@@ -376,7 +377,7 @@ class Registry:
 
     def gpu_users(self, process: RankProcess) -> list[GpuUser]:
         """Return the other processes on a rank's GPU, with their rank numbers if they are ranks."""
-        others = [self.everyone.get(process_key(user.pid, process.hello.through)) for user in process.hello.gpu_users]
+        others = [self.processes.get(process_key(user.pid, process.hello.through)) for user in process.hello.gpu_users]
         return [
             replace(user, rank=other.rank if other and self.is_seated(other) else NO_RANK)
             for user, other in zip(process.hello.gpu_users, others, strict=True)
@@ -385,7 +386,7 @@ class Registry:
     def mark_dead(self, now: float) -> list[RankProcess]:
         """Mark the ranks on this machine whose processes have ended since the last call, and return them."""
         fallen = []
-        for process in self.seats.values():
+        for process in self.process_of_rank.values():
             if process.process and not process.left and not process.dead and not process.process.alive():
                 # A rank that had sent everything may not have had the time for its Bye.
                 process.mark_ended(now, left=process.stage == STAGE_ENDED)
@@ -395,7 +396,7 @@ class Registry:
 
 def _key(pid: int, peer: Peer | None) -> int:
     """Return the key of the process with a pid, from its connection, or None for a file on this machine."""
-    return peer.key(pid) if peer else pid
+    return peer.process_key(pid) if peer else pid
 
 
 def _attempt_said(hello: Hello) -> tuple[int, int, str]:

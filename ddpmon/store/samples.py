@@ -74,7 +74,7 @@ class RecentSamples:
         self._floors: dict[int, tuple[int, dict[str, Floors]]] = {}
         """Time of the last sample in each process's memory floors, and the floors."""
 
-    def of(self, process: RankProcess) -> Recent:
+    def summary_of(self, process: RankProcess) -> Recent:
         """Return the summary of a rank's latest samples."""
         cached, last = self._by_process.get(process.id), process.sample
         again_us = AGAIN_US if len(process.samples) > FEW else 1

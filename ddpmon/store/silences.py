@@ -49,7 +49,7 @@ class Silences:
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
-    def whole(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
+    def steps_without_silence(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
         """Return [S] whether no rank was silent in each of some steps.
 
         Args:

@@ -38,7 +38,7 @@ def start_line(registry: Registry, now: float) -> tuple[str, float]:
 
 def _starting(registry: Registry, idle: AbstractSet[int], now: float) -> dict[int, Starting]:
     ranks = {}
-    for rank, process in registry.seats.items():
+    for rank, process in registry.process_of_rank.items():
         silent = process.health(now) == "silent"
         stack = None if silent else _latest(process, now)
         since = process.heard_at if silent else process.still_since
@@ -70,7 +70,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         The standstill, or None if the run makes progress or ended in another way.
 
     """
-    seats, run_state = registry.seats, state(signs)
+    by_rank, run_state = registry.process_of_rank, state(signs)
     if run_state == "stalled":
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
     if run_state not in END_STATES or run_state in {"done", "detached"}:
@@ -79,20 +79,20 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
     stuck_us = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers) * 1e6
     last = {
         rank: stack
-        for rank, p in seats.items()
+        for rank, p in by_rank.items()
         # A slow start is no standstill, unless it was one while the run lived or the others wait for a rank that ended.
         if rank not in gone
         and (stack := p.last_stand if signs.steps or gone else p.stood)
         and stack.step >= p.steps
         and stack.time_us - stack.since_us >= stuck_us
     }
-    stood = all(process.stood and process.stood.step >= process.steps for process in seats.values())
+    stood = all(process.stood and process.stood.step >= process.steps for process in by_rank.values())
     if not last or not (stood or any(stack.blocked for stack in last.values())):
         return None
     idle_us = max(stack.time_us - stack.since_us for stack in last.values())
-    unheard = [rank for rank, process in seats.items() if rank not in last and not process.left]
+    unheard = [rank for rank, process in by_rank.items() if rank not in last and not process.left]
     silent = [] if gone or missing(last) else unheard
-    left = {rank: seats[rank].steps for rank in gone if seats[rank].left}
+    left = {rank: by_rank[rank].steps for rank in gone if by_rank[rank].left}
     world, workers, gpus = registry.world_size, _workers(registry, last), _gpus(registry)
     return Standstill(idle_us / 1e6, last, gone, left, silent, world_size=world, over=True, workers=workers, gpus=gpus)
 
@@ -109,7 +109,7 @@ def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int
     """
     waits = [
         (now - since, stack.timeout_s)
-        for process in registry.seats.values()
+        for process in registry.process_of_rank.values()
         if not (process.left or process.dead)
         and (stack := _latest(process, now)) is not None
         and stack.timeout_s is not None
@@ -123,9 +123,9 @@ def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int
 
 def needs_peers(registry: Registry) -> bool:
     """Return whether a rank needs all the others: it is inside a step, waits in a collective, or is yet to connect."""
-    if len(registry.seats) < registry.world_size:
+    if len(registry.process_of_rank) < registry.world_size:
         return True
-    live = (process for process in registry.seats.values() if not process.gone)
+    live = (process for process in registry.process_of_rank.values() if not process.gone)
     return any(OWN_PHASES[process.phase] != "other" or _waits_since(process) is not None for process in live)
 
 
@@ -149,19 +149,19 @@ def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) ->
         ended: Ranks that have ended without an exception.
 
     """
-    seats = registry.seats
+    by_rank = registry.process_of_rank
     unheard = {
         rank: process.hello.host if process else ""
         for rank in range(registry.world_size)
-        if (process := seats.get(rank)) is None or registry.host_is_silent(process)
+        if (process := by_rank.get(rank)) is None or registry.host_is_silent(process)
     }
-    silent = [rank for rank, p in seats.items() if p.health(now) == "silent" and rank not in unheard]
+    silent = [rank for rank, p in by_rank.items() if p.health(now) == "silent" and rank not in unheard]
     # An exception may come from the broken connection to a rank that had ended before.
-    gone = list(ended) or [rank for rank, p in seats.items() if p.left or p.dead]
-    stacks = {rank: s for rank, p in seats.items() if not (p.left or p.dead) and (s := _latest(p, now))}
-    held_by = {rank: held for rank in silent if (held := seats[rank].held)}
+    gone = list(ended) or [rank for rank, p in by_rank.items() if p.left or p.dead]
+    stacks = {rank: s for rank, p in by_rank.items() if not (p.left or p.dead) and (s := _latest(p, now))}
+    held_by = {rank: held for rank in silent if (held := by_rank[rank].held)}
     workers = _workers(registry, stacks)
-    left = {rank: seats[rank].steps for rank in ended if seats[rank].left}
+    left = {rank: by_rank[rank].steps for rank in ended if by_rank[rank].left}
     world = registry.world_size
     return Standstill(
         idle_s, stacks, gone, left, silent, held_by, unheard, world, workers=workers, gpus=_gpus(registry)
@@ -170,7 +170,7 @@ def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) ->
 
 def _workers(registry: Registry, stacks: Mapping[int, Stack]) -> dict[int, Worker]:
     """Return the DataLoader workers for which ranks wait, as far as they are known."""
-    known = {rank: registry.seats[rank].worker for rank in stacks}
+    known = {rank: registry.process_of_rank[rank].worker for rank in stacks}
     return {rank: worker for rank, worker in known.items() if worker and worker.pid == stacks[rank].worker}
 
 
@@ -178,7 +178,7 @@ def _gpus(registry: Registry) -> dict[int, GpuSigns]:
     """Return the latest errors, utilization and power of each rank's GPU."""
     return {
         rank: GpuSigns(process.hello.device, tuple(process.hello.gpu_errors), sample.gpu_percent, sample.gpu_power_w)
-        for rank, process in registry.seats.items()
+        for rank, process in registry.process_of_rank.items()
         if process.hello.device.startswith("cuda") and (sample := process.sample)
     }
 

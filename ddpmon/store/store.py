@@ -77,11 +77,14 @@ class Store(Intake):
         """Update findings, state and verdict. `now` is in seconds of the hub's own clock, `unix` in Unix seconds."""
         signs = self._signs(now, unix)
         over = signs.run_state in END_STATES
-        gone = [one.rank for one in self.gone(p for p in self.registry.seats.values() if p.left or p.dead)]
+        gone = [
+            one.rank
+            for one in self.silently_ended(p for p in self.registry.process_of_rank.values() if p.left or p.dead)
+        ]
         still = standstill(self.registry, signs, now, gone)
         if still is not None and not still.over and not still.gone:
             for rank, stack in still.stacks.items():
-                self.registry.seats[rank].stands(stack, now)
+                self.registry.process_of_rank[rank].set_standstill_stack(stack, now)
         wait = None if over else next_timeout(self.registry, now, unix, gone)
         window = self._window.world()
         first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
@@ -104,7 +107,7 @@ class Store(Intake):
             self._add_state_event(state_before, unix, [event.finding for event in self.announced if event.finding])
 
     @HUGE_LOSSES
-    def recall(self, recorded: Sequence[Finding], now: float, unix: float) -> None:
+    def restore_findings(self, recorded: Sequence[Finding], now: float, unix: float) -> None:
         """Set the findings that a hub had recorded by a moment, with the state and verdict that follow from them."""
         self.findings = []  # so that means begin at the last change
         self._conclude(list(recorded), self._signs(now, unix), now, unix)
@@ -113,10 +116,10 @@ class Store(Intake):
         run_state = self.run.state()
         if run_state in {"lost", "unknown"} and self.live:
             run_state = "running"
-        seats = self.registry.seats
+        by_rank = self.registry.process_of_rank
         if run_state in END_STATES and run_state not in {"stopped", "detached", "unknown"}:
             self.first_failure = self._first_failure(run_state)
-        starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in seats.values())
+        starts_workers = any(p.pausing == STARTING_WORKERS and not p.gone for p in by_rank.values())
         return Signs(
             run_state,
             steps=self.step,
@@ -125,7 +128,7 @@ class Store(Intake):
             pause_s=max(self._pauses.longest_s(self.step), self._pauses.worker_start_s * starts_workers),
             starts_workers=starts_workers,
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
-            all_left=bool(seats) and all(p.left or p.dead for p in seats.values()),
+            all_left=bool(by_rank) and all(p.left or p.dead for p in by_rank.values()),
             winding_down=self.winding_down(unix),
             replays=self.registry.replays,
         )
@@ -147,13 +150,13 @@ class Store(Intake):
             self.verdict_since = unix
 
     def _evidence(self, standstill: Standstill | None, wait: Wait | None, window: World | None) -> Evidence:
-        processes = self.registry.seats.values()
-        recent_samples = [(p, self.recent_samples.of(p)) for p in processes if not (p.left and self.live)]
+        processes = self.registry.process_of_rank.values()
+        recent_samples = [(p, self.recent_samples.summary_of(p)) for p in processes if not (p.left and self.live)]
         ended = all(p.left for p in processes)
         """True if a finding about memory is about the end of the training."""
         lost = self.registry.lost_by_rank()
         return Evidence(
-            records=sum(process.records for process in self.registry.everyone.values()),
+            records=sum(process.records for process in self.registry.processes.values()),
             lost=sum(lost.values()),
             lost_ranks=sorted(lost),
             damaged=self.damaged,
@@ -173,7 +176,9 @@ class Store(Intake):
             configurations={p.rank: p.configuration for p in processes if p.hello.configuration},
             unsynchronised=[Unsynchronised(p.rank, p.unsynchronised, p.unsynchronised_at, p.steps) for p in processes],
             memory=[
-                memory for p in processes if (ended or not p.left) and (memory := self.recent_samples.of(p).memory)
+                memory
+                for p in processes
+                if (ended or not p.left) and (memory := self.recent_samples.summary_of(p).memory)
             ],
             gpu_users={p.rank: users for p in processes if (users := self.registry.gpu_users(p))},
             gpus={p.rank: p.hello.gpu for p in processes if p.hello.gpu},
@@ -198,35 +203,35 @@ class Store(Intake):
         The list is empty until every rank that goes on has sent the first such step: others may have had it earlier.
         """
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
-        all_past = all(process.last_step >= first or process.gone for process in self.registry.seats.values())
+        all_past = all(process.last_step >= first or process.gone for process in self.registry.process_of_rank.values())
         aligned = self.world is not None and self.world.step[-1] >= first
         over = self.state == "stalled" or self.run.state() in END_STATES
         return list(self.bad_losses.values()) if all_past or aligned or over else []
 
     def failures_of(self, attempt: int) -> list[Failure]:
         """Return the failures of an attempt's ranks. A process without a rank counts to the current attempt."""
-        everyone = self.registry.everyone
-        processes = sorted((p for p in everyone.values() if p.attempt >= 0), key=lambda p: p.attempt)
+        registered = self.registry.processes
+        processes = sorted((p for p in registered.values() if p.attempt >= 0), key=lambda p: p.attempt)
         attempts = {(p.rank, p.hello.pid): p.attempt for p in processes}
         return [
             f
             for f in self.failures
-            if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt and self.counts(f)
+            if attempts.get((f.rank, f.pid), self.registry.attempt) == attempt and self.is_failure(f)
         ]
 
     def winding_down(self, unix: float) -> bool:
         """Return whether the ranks had been asked to end by a moment in Unix seconds."""
         return self.run.winding_down_at is not None and unix >= self.run.winding_down_at
 
-    def counts(self, failure: Failure) -> bool:
+    def is_failure(self, failure: Failure) -> bool:
         """Return whether an exception is a failure, which it is not if the ranks had been asked to end before."""
         return not self.winding_down(self.clock.unix_at(failure.time_us))
 
     def earlier_attempts(self) -> list[Attempt]:
         """Return the attempts before the present one, and how they ended."""
-        return earlier_attempts(self.registry, self.ending, self.failures_of, self.gone)
+        return earlier_attempts(self.registry, self.ending, self.failures_of, self.silently_ended)
 
-    def gone(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
+    def silently_ended(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
         """Return the processes that ended without reporting an exception, and before they were asked to end."""
         return [
             failing.Gone(p.rank, p.steps, MAX_US if p.ended_us is None else p.ended_us, p.left)
@@ -242,9 +247,9 @@ class Store(Intake):
 
     def _failed_so_far(self) -> failing.FirstFailure | None:
         """Return the first failure of the ranks, before the launcher has reported how they ended."""
-        gone = [p for p in self.registry.seats.values() if p.left or p.dead] if self.blames_the_gone else []
+        gone = [p for p in self.registry.process_of_rank.values() if p.left or p.dead] if self.blames_the_gone else []
         failures = self.failures_of(self.registry.attempt)
-        failure = failing.first((), failures, {}, gone=self.gone(gone), world_size=self.registry.world_size)
+        failure = failing.first((), failures, {}, gone=self.silently_ended(gone), world_size=self.registry.world_size)
         return self._of_attempts(failure)
 
     def _of_attempts(self, failure: failing.FirstFailure | None) -> failing.FirstFailure | None:
@@ -253,7 +258,7 @@ class Store(Intake):
     def _first_failure(self, run_state: str) -> failing.FirstFailure | None:
         """Return the first failure of a run that has ended."""
         ending, failures = self.ending, self.failures_of(self.registry.attempt)
-        gone = self.registry.seats.values() if run_state == "failed" else ()
+        gone = self.registry.process_of_rank.values() if run_state == "failed" else ()
         if self.run.world_size and not ending.rows:
             # torchrun prints a table of ranks that failed. Without the table, torchrun itself ended the ranks.
             failures, gone = [failure for failure in failures if not is_consequence(failure)], ()
@@ -263,7 +268,7 @@ class Store(Intake):
             ending.last_lines or {},
             self.run.memory_kills,
             ending.common_line,
-            self.gone(gone),
+            self.silently_ended(gone),
             self.registry.world_size,
         )
         return self._of_attempts(failure)
@@ -279,7 +284,7 @@ class Store(Intake):
         return harmed and self.run.state() not in {"done", "unknown"}
 
     def _verdict(self, now: float, unix: float) -> Verdict:
-        seats = self.registry.seats
+        by_rank = self.registry.process_of_rank
         if self.state in END_STATES:
             took_s = self.run.took_s
             return verdict.ended(self.state, self.findings, self.step, took_s, self._why_failed(), self.waiting)
@@ -297,15 +302,15 @@ class Store(Intake):
         if self.state == "stalled":
             return verdict.stalled(
                 now - (self._last_step_at or now),
-                {rank: p.steps for rank, p in seats.items() if not p.left},
-                {rank: OWN_PHASES[p.phase] for rank, p in seats.items() if not p.left},
+                {rank: p.steps for rank, p in by_rank.items() if not p.left},
+                {rank: OWN_PHASES[p.phase] for rank, p in by_rank.items() if not p.left},
                 self.registry.world_size,
             )
         if self._replays:
             return verdict.replayed(now - (self._last_step_at or now))
         runs = verdict.running(self.findings, self.summary)
         if self.world and not self.registry.covers_all(self.world.ranks) and not runs.findings:
-            runs = verdict.unheard(self.registry.unheard, self.registry.world_size)
+            runs = verdict.unheard(self.registry.unheard_ranks, self.registry.world_size)
         if self.unwritable and runs.severity == "info":
             runs = verdict.unwritable(self.unwritable)
         pausing = self.pausing(now)
@@ -314,8 +319,8 @@ class Store(Intake):
         return verdict.pausing(pausing, self.registry.world_size, runs)
 
     def _stopping(self, unix: float) -> Verdict:
-        seats = self.registry.seats.values()
-        ended = sum(process.left or process.dead for process in seats)
+        processes = self.registry.process_of_rank.values()
+        ended = sum(process.left or process.dead for process in processes)
         left_s = max(0.0, (self.run.winding_down_at or unix) + self.run.grace_s - unix)
         killed = self.run.launcher if self.run.stopping_at is None else ""
         return verdict.stopping(ended, self.registry.world_size, left_s, killed)
@@ -357,5 +362,5 @@ class Store(Intake):
     @property
     def _came_on_at(self) -> float:
         """Return when a rank last finished a step or gave a sign of life, by the hub's own clock."""
-        beats = (process.beat_at for process in self.registry.seats.values())
+        beats = (process.beat_at for process in self.registry.process_of_rank.values())
         return max(self._last_step_at or 0.0, *beats, 0.0)

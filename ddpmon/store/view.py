@@ -48,7 +48,7 @@ _read_environment = attrgetter(*(name for name in Environment.__struct_fields__ 
 
 def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankView]:
     """Return a row for each rank of the world, including those that never connected."""
-    seats = store.registry.seats
+    by_rank = store.registry.process_of_rank
     means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
     for rank, earlier, column in store.departed:
         means[rank] = _means(earlier)[column] | {"window": earlier.window}
@@ -57,7 +57,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
     standing = store.state == "stalled" or store.state in END_STATES
     views = []
     for rank in range(store.registry.world_size or store.run.world_size):
-        process = seats.get(rank)
+        process = by_rank.get(rank)
         mean = means.get(rank, {})
         if process is None:
             views.append(RankView(rank, exit=exits.get(rank), **mean))
@@ -82,7 +82,7 @@ def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankVi
                 unmeasured=hello.unmeasured,
                 gpu_users=store.registry.gpu_users(process),
                 gpu=hello.gpu,
-                sample=_sampled(sample, store.recent_samples.of(process).conditions) if sample else None,
+                sample=_sampled(sample, store.recent_samples.summary_of(process).conditions) if sample else None,
                 **mean,
             )
         )
@@ -106,12 +106,12 @@ def _sampled(sample: Sample, conditions: Conditions) -> Sample:
 
 def _exits(store: Store) -> dict[int, Exit]:
     """Return how ranks ended, according to torchrun, to the ranks themselves or to the run's success."""
-    seats = store.registry.seats
+    by_rank = store.registry.process_of_rank
     exits: dict[int, Exit] = {}
     if store.state == "done":  # torchrun exits with 0 only if every rank did.
-        exits = {rank: Exit(0) for rank, process in seats.items() if process.left}
-    for failure in filter(store.counts, store.failures):
-        process = seats.get(failure.rank)
+        exits = {rank: Exit(0) for rank, process in by_rank.items() if process.left}
+    for failure in filter(store.is_failure, store.failures):
+        process = by_rank.get(failure.rank)
         if process is None or process.hello.pid == failure.pid:
             exits[failure.rank] = Exit(None, None, failure.error, failure.traceback)
     lines = store.ending.last_lines or {}
@@ -161,7 +161,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             id=run.id,
             name=run.name,
             world_size=registry.world_size or run.world_size,
-            nnodes=max(run.nnodes if run.world_size else 1, registry.nodes),
+            nnodes=max(run.nnodes if run.world_size else 1, registry.node_count),
             script=utf8(run.script),
             started_at=run.created_at,
             ended_at=run.ended_at,
@@ -203,7 +203,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
         training_epochs=training_epochs,
         all_reduce=all_reduce_view(store, summary.sums, store.summarised or store.first_step) if summary else None,
         efficiency=summary.sums.efficiency if summary and waits and len(summary.ranks) > 1 else None,
-        quantities=[name for name in store.histories.names if name not in unmeasured],
+        quantities=[name for name in store.histories.quantities_present if name not in unmeasured],
         parallelism=parallelism,
         unmeasured=unmeasured,
         measured=measured_note,
@@ -228,7 +228,7 @@ def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
 
 def _times(store: Store) -> TimesView | None:
     """Return how the run spent its time, or None before the first step."""
-    begun = [p.trains_since_us for p in store.registry.seats.values() if p.trains_since_us is not None]
+    begun = [p.trains_since_us for p in store.registry.process_of_rank.values() if p.trains_since_us is not None]
     if not begun:
         return None
     times = store.pause_filter.times
@@ -243,8 +243,8 @@ def _times(store: Store) -> TimesView | None:
 
 def _total(store: Store) -> int | None:
     """Return the total number of steps from the first rank that knows it, or None if unknown or already exceeded."""
-    seats = sorted(store.registry.seats.items())
-    total = next((process.total_steps for _, process in seats if process.total_steps), None)
+    in_order = sorted(store.registry.process_of_rank.items())
+    total = next((process.total_steps for _, process in in_order if process.total_steps), None)
     return total if total is not None and total >= store.step else None
 
 
@@ -253,7 +253,7 @@ def _epoch(store: Store) -> tuple[int | None, int | None]:
 
     Often only one rank knows, because only that rank shows a progress bar.
     """
-    epochs = [(p.epoch, p.epochs) for _, p in sorted(store.registry.seats.items()) if p.epoch is not None]
+    epochs = [(p.epoch, p.epochs) for _, p in sorted(store.registry.process_of_rank.items()) if p.epoch is not None]
     return next((each for each in epochs if each[1] is not None), epochs[0] if epochs else (None, None))
 
 
@@ -269,7 +269,7 @@ def _verdict_facts(store: Store) -> VerdictFacts:
 def _missing(store: Store) -> dict[str, str]:
     """Return why measurements that viewers show are missing: the first reason for each."""
     reasons: dict[str, str] = {}
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         for quantity, reason in process.hello.missing.items():
             reasons.setdefault(quantity, reason)
     return reasons
@@ -282,11 +282,11 @@ def _notes(store: Store) -> list[str]:
         notes.append(
             f"findings are out of date, because ddpmon's analysis failed ({store.fault.splitlines()[-1][:100]})"
         )
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
         notes.append(f"ddpmon ignored {counted(left_out, 'invalid value')} from ranks")
-    if ignored := store.registry.refusals.of(STRANGER):
+    if ignored := store.registry.refusals.count_of(STRANGER):
         were = "was ignored: it" if ignored == 1 else "were ignored: they"
         notes.append(f"{counted(ignored, 'message')} {were} did not come from a rank of this run")
     return notes

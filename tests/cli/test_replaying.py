@@ -40,7 +40,7 @@ def test_the_recording_that_ships_tells_its_story(home):
     runs.private_dir(runs.runs_dir())
     player = Player(replaying.unpack())
     length = player.end - player.begin
-    told = [player.at(player.begin + length * place / 50) for place in range(51)]
+    told = [player.snapshot_at(player.begin + length * place / 50) for place in range(51)]
     accused = [tuple(f.ranks) if f.phase == "data" else () for shot in told for f in shot.findings[:1] if f.cost_ms]
     assert (2,) in accused
     slow = [shot.state == "slow" for shot in told]

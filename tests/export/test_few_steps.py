@@ -53,13 +53,13 @@ def uneven(run, steps):
     for rank, count in enumerate(steps):
         hello = Hello(PROTOCOL, run.id, rank, rank, len(steps), 0, run.host, 4_000_000 + rank, STAGE_ENDED)
         process = RankProcess(rank + 1, 0, hello, stage=STAGE_ENDED, left=True, steps=count)
-        store.registry.restore([process])
+        store.registry.add_recorded([process])
     for first in range(0, max(steps), 10):
         for rank, count in enumerate(steps):
-            process = store.registry.seats[rank]
-            store.add_steps(process, process.fresh(told[rank][first : min(count, first + 10)]))
-        store.digest()
-    store.digest(final=True)
+            process = store.registry.process_of_rank[rank]
+            store.add_steps(process, process.count_new_steps(told[rank][first : min(count, first + 10)]))
+        store.add_arrived()
+    store.add_arrived(final=True)
     store.judge(BEGAN + 60, BEGAN + 60)
     return store
 

@@ -32,10 +32,10 @@ def built(told, run=RUN):
     for rank, steps in told.items():
         hello = Hello(1, run.id, rank, rank, run.world_size, 0, "n0", 100 + rank, STAGE_TRAINING)
         process = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, steps=len(steps) + 1, left=True)
-        registry.restore([process])
-        store.add_steps(process, process.fresh(steps))
+        registry.add_recorded([process])
+        store.add_steps(process, process.count_new_steps(steps))
         process.records += 1  # the first step, which no window holds
-    store.digest(final=True)
+    store.add_arrived(final=True)
     store.judge(1060.0, 1060.0)
     return make_report(snapshot(store, "e", 1, 1060.0, 1060.0), store.world, store.summary)
 

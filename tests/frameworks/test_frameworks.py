@@ -83,9 +83,9 @@ def watched(cli: Cli, tmp_path: Path):
         logs = "".join(path.read_text() for path in (runs.run_dir(run.id) / "logs").rglob("*.log"))
         assert "ddpmon:" not in logs, "the probe has something to say"
         with Recording(run) as recording:
-            seats = sorted(recording.registry().seats.items())
-            assert len(recording.registry().everyone) == len(seats), "DataLoader workers are no ranks"
-            return left_by(tmp_path), [recording.steps(process.id, 1, 1 << 40) for _, process in seats]
+            ranks = sorted(recording.registry().process_of_rank.items())
+            assert len(recording.registry().processes) == len(ranks), "DataLoader workers are no ranks"
+            return left_by(tmp_path), [recording.steps(process.id, 1, 1 << 40) for _, process in ranks]
 
     return call
 

@@ -26,7 +26,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from tests import forked
 from tests.conftest import short_folder
 from tests.deadlines import Deadline
@@ -149,7 +149,7 @@ class Viewer:
     def get(self, after=None, deadline_s=DEADLINE_S):
         self.ask(after)
         assert self.socket.poll(deadline_s * 1000), "no snapshot"
-        self.base = changed(self.base, self.socket.recv())
+        self.base = apply_changes(self.base, self.socket.recv())
         return self.base
 
     def until(self, condition, what):

@@ -23,7 +23,7 @@ def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
     root, _ = machines
     ranks = world(machines)
     card = root.meet(ranks[0])
-    stranger = curve_keys.fresh()
+    stranger = curve_keys.new_key_pair()
     context = zmq.Context()
     peer = context.socket(zmq.DEALER)
     peer.setsockopt(zmq.LINGER, 0)
@@ -119,7 +119,7 @@ def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their
     first.socket.send(encode(Meeting(2, first.pid, 1, 2, "192.0.2.1", root=Card("x" * 40, "", ["tcp://192.0.2.1:1"]))))
     root.hubs[-1].kill()
     root.hubs[-1].wait()
-    before = curve_keys.kept(root.dir).admitted
+    before = curve_keys.stored_keys(root.dir).admitted
     root.hub()
     for rank in ranks[:2]:
         rank.join(node_rank=0, local_rank=rank.rank)
@@ -127,7 +127,7 @@ def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their
         tell(ranks, told, begin, begin + 20)
     for machine in machines:
         assert "rank 3 is slow" in machine.viewer().until(lambda s: s.state == "slow", "the late rank").verdict
-    assert curve_keys.kept(root.dir).admitted == before
+    assert curve_keys.stored_keys(root.dir).admitted == before
     assert list(before.values()) == [1]
 
 

@@ -121,10 +121,10 @@ def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(
     mine = alerts.Alerts(program, Judged(stage.run), lambda unix, severity, text: events.append(text))
     for number in range(alerts.MOST_AN_HOUR + 3):
         mine._queue(float(number), b"{}\n")
-        mine.check(float(number), 0.0)
+        mine.queue_alerts(float(number), 0.0)
         if number < alerts.MOST_AN_HOUR:
             wait_for(lambda: len(started.read_text().splitlines()) > number if started.exists() else False)  # noqa: B023
-        mine.check(number + 0.5, 0.0)
+        mine.queue_alerts(number + 0.5, 0.0)
     assert events.count("--on-alert sh ran for more than 0.2 s, so ddpmon killed it") == alerts.MOST_AN_HOUR
     assert events[-1] == "--on-alert: ddpmon skipped 1 alert, because the limit is 20 an hour"
     assert len(events) == alerts.MOST_AN_HOUR + 3

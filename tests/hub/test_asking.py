@@ -26,7 +26,7 @@ from ddpmon.messages import (
     decode_to_rank,
     encode,
 )
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from ddpmon.source import LiveSource
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
@@ -121,7 +121,7 @@ def test_a_question_to_nobody_is_no_error(stage):
     viewer.socket.send(encode(Ask([7, 99_999])))
     viewer.socket.send(encode(Next(view_request=ViewRequest(inspect=of_rank(7, 10), stacks=True))))
     assert viewer.socket.poll(20_000)
-    shown = changed(None, viewer.socket.recv())
+    shown = apply_changes(None, viewer.socket.recv())
     assert shown.inspect.where.why == "rank 7 sends nothing to this machine"
     assert (shown.inspect.history.courses, len(shown.stacks)) == ([], 1)
     assert not [message for message in heard(only) if isinstance(message, Where)]
@@ -156,24 +156,24 @@ class Asked:
         self.asked = []
         for rank in range(ranks):
             hello = Hello(PROTOCOL, "r", rank, rank, ranks, 0, "here", 4_000_000 + rank, STAGE_TRAINING)
-            self.registry.seats[rank] = RankProcess(rank + 1, 0, hello, greeted=True, heard_at=10.0)
+            self.registry.process_of_rank[rank] = RankProcess(rank + 1, 0, hello, greeted=True, heard_at=10.0)
         self.asking = stack_requests.StackRequests(self.registry, lambda process, _: self.asked.append(process.rank))
 
 
 def test_a_rank_that_says_nothing_at_all_is_to_be_asked_otherwise_and_one_that_speaks_is_not():
     made = Asked()
-    made.asking.ask([], 10.0)
-    silent, speaks = made.registry.seats.values()
+    made.asking.request_stacks([], 10.0)
+    silent, speaks = made.registry.process_of_rank.values()
     silent.heard_at, speaks.heard_at = 9.9, 10.4
-    assert not made.asking.unheard(silent, 11.0)
-    assert made.asking.unheard(silent, 10.0 + stack_requests.UNHEARD_S)
-    assert not made.asking.unheard(speaks, 10.0 + stack_requests.UNHEARD_S)
+    assert not made.asking.is_unheard(silent, 11.0)
+    assert made.asking.is_unheard(silent, 10.0 + stack_requests.UNHEARD_S)
+    assert not made.asking.is_unheard(speaks, 10.0 + stack_requests.UNHEARD_S)
 
 
 def test_nobody_waits_forever_and_a_late_answer_still_counts():
     made = Asked(1)
-    (process,) = made.registry.seats.values()
-    made.asking.ask([0], 10.0)
+    (process,) = made.registry.process_of_rank.values()
+    made.asking.request_stacks([0], 10.0)
     assert not made.asking.drop_overdue(10.0 + stack_requests.GIVE_UP_S - 0.1)
     assert made.asking.drop_overdue(10.0 + stack_requests.GIVE_UP_S)
     assert (process.asked_at, process.unanswered) == (None, True)
@@ -183,9 +183,9 @@ def test_nobody_waits_forever_and_a_late_answer_still_counts():
 
 def test_those_that_are_gone_are_not_asked():
     made = Asked(3)
-    made.registry.seats[1].left = True
-    made.registry.seats[2].greeted = False
-    made.asking.ask([0, 1, 2, 7], 10.0)
+    made.registry.process_of_rank[1].left = True
+    made.registry.process_of_rank[2].greeted = False
+    made.asking.request_stacks([0, 1, 2, 7], 10.0)
     assert made.asked == [0]
 
 
@@ -204,17 +204,17 @@ def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
         viewers = Viewers(hub, lambda version: structs.replace(shot, version=version), parts, asked.append, "e")
         viewer.send(encode(Next(view_request=ViewRequest(stacks=True))))
         viewer.send(encode(Ask([4])))
-        viewers.receive(10.0)
-        viewers.serve(10.0)
-        assert (asked, changed(None, viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
+        viewers.process_requests(10.0)
+        viewers.answer_due(10.0)
+        assert (asked, apply_changes(None, viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
         told.append("an answer")
         viewer.send(encode(Next(1, "e", ViewRequest(stacks=True))))
-        viewers.receive(10.6)
-        viewers.serve(10.6)
+        viewers.process_requests(10.6)
+        viewers.answer_due(10.6)
         assert not viewer.poll(0)  # nothing else has changed
-        viewers.hurry()
-        viewers.serve(10.8)
-        again = changed(None, viewer.recv(zmq.NOBLOCK))
+        viewers.expect_news()
+        viewers.answer_due(10.8)
+        again = apply_changes(None, viewer.recv(zmq.NOBLOCK))
         assert (again.version, again.stacks[0].why) == (2, "1")
     finally:
         context.destroy(linger=0)

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles, merged
+from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles, merge_batches
 from ddpmon.messages import Batch, Bye, Layout, Sample, Scalar, Step, Sync, Welcome, decode_from_rank, encode
 from ddpmon.messages.nodes import Item
-from ddpmon.recording.node_blocks import pack, unpack
+from ddpmon.recording.node_blocks import decode_block, pack_batches
 from ddpmon.recording.recording import Recording
 from tests.two_hosts import PIDS, Root
 
@@ -18,21 +18,21 @@ def item(number, size=100):
 def sent(bundles):
     """Send all that waits."""
     out = []
-    while bundle := bundles.next(0):
-        bundles.sent()
+    while bundle := bundles.next_bundle(0):
+        bundles.mark_sent()
         out.append(bundle)
     return out
 
 
 def test_a_heartbeat_is_empty_and_a_bundle_is_bounded():
     bundles = Bundles()
-    bundles.close()
+    bundles.make_bundles()
     assert sent(bundles) == []
-    bundles.close(even_empty=True)
+    bundles.make_bundles(even_empty=True)
     assert [bundle.items for bundle in sent(bundles)] == [[]]
     for number in range(BUNDLE_ITEMS + 1):
         bundles.add(item(number, 1))
-    bundles.close()
+    bundles.make_bundles()
     assert [len(bundle.items) for bundle in sent(bundles)] == [BUNDLE_ITEMS, 1]
 
 
@@ -40,7 +40,7 @@ def test_of_too_much_the_oldest_goes_is_counted_and_the_rest_says_where_it_begin
     bundles = Bundles(kept_bytes=1000)
     for number in range(15):
         bundles.add(item(number))
-        bundles.close()
+        bundles.make_bundles()
         if number == 3:
             sent(bundles)
     assert bundles.dropped == 5
@@ -63,21 +63,24 @@ def test_what_ranks_sent_is_one_block_and_what_came_between_keeps_its_place():
     came = [item(0), batch(0, 1), batch(1, 1), item(1), batch(0, 2)]
     for each in came:
         bundles.add(each)
-    bundles.close()
+    bundles.make_bundles()
     (bundle,) = sent(bundles)
     assert [each.pid for each in bundle.items] == [1, 2]
     assert [packed.place for packed in bundle.blocks] == [1, 2]
-    blocks = [unpack(packed.block) for packed in bundle.blocks]
-    assert [[block.whole(place) for place in range(len(block.batches))] for block in blocks] == [came[1:3], came[4:]]
+    blocks = [decode_block(packed.block) for packed in bundle.blocks]
+    assert [[block.whole_batch(place) for place in range(len(block.batches))] for block in blocks] == [
+        came[1:3],
+        came[4:],
+    ]
 
 
 def test_only_so_much_is_on_its_way_as_the_root_reads():
     bundles = Bundles()
     for _ in range(IN_FLIGHT + 10):
         bundles.add(batch(0, 1))
-        bundles.close()
+        bundles.make_bundles()
     assert len(sent(bundles)) == IN_FLIGHT
-    bundles.recorded(4)
+    bundles.mark_recorded(4)
     assert [bundle.seq for bundle in sent(bundles)] == list(range(IN_FLIGHT + 1, IN_FLIGHT + 5))
 
 
@@ -87,9 +90,9 @@ def test_a_bundle_is_bounded_whatever_its_batches_hold():
         large = batch(0, seq)
         large.scalars = [Scalar(1, f"{seq} {number} " + "x" * 200, 0.5) for number in range(500)]
         bundles.add(large)
-    bundles.close()
+    bundles.make_bundles()
     for bundle in sent(bundles):
-        block = unpack(bundle.blocks[0].block)
+        block = decode_block(bundle.blocks[0].block)
         assert len(encode(block.batches)) < 2 * BUNDLE_BYTES
 
 
@@ -106,14 +109,14 @@ def told(rank, seq, **changes):
 
 
 def test_batches_of_a_rank_that_go_on_one_from_the_other_become_one():
-    (one, other) = merged([told(0, 1), told(1, 1), told(0, 2), told(1, 2), told(0, 3)])
+    (one, other) = merge_batches([told(0, 1), told(1, 1), told(0, 2), told(1, 2), told(0, 3)])
     assert [(each.rank, each.first_seq, each.seq) for each in (other, one)] == [(1, 1, 2), (0, 1, 3)] or (
         [(each.rank, each.first_seq, each.seq) for each in (one, other)] == [(0, 1, 3), (1, 1, 2)]
     )
     of_first = one if one.rank == 0 else other
     assert [step.step for step in of_first.steps] == [1, 2, 3, 4, 5, 6]
     assert len(of_first.samples) == len(of_first.scalars) == 3
-    assert merged([of_first, told(0, 4)])[0].merged == 3
+    assert merge_batches([of_first, told(0, 4)])[0].merged == 3
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_batches_of_a_rank_that_go_on_one_from_the_other_become_one():
     ids=["a hole", "some were dropped", "a layout", "another rank"],
 )
 def test_batches_that_do_not_go_on_stay_apart(later):
-    assert merged([told(0, 1), later]) == [told(0, 1), later]
+    assert merge_batches([told(0, 1), later]) == [told(0, 1), later]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -137,7 +140,7 @@ def test_for_a_root_of_very_many_two_samples_are_one_that_keeps_means_and_what_i
         gpu_throttled="heat",
     )  # fmt: skip
     came = [told(0, seq, samples=[sample]) for seq, sample in enumerate(samples[:count], 1)]
-    (one,) = merged(came, sparse=True)
+    (one,) = merge_batches(came, sparse=True)
     expected = {1: samples[:1], 2: [of_two], 3: [of_two, samples[2]]}[count]
     assert one.samples == expected
     assert decode_from_rank(encode(one)) == one
@@ -145,8 +148,8 @@ def test_for_a_root_of_very_many_two_samples_are_one_that_keeps_means_and_what_i
     bundles = Bundles()
     for batch in came:
         bundles.add(batch)
-    bundles.close(sparse=True)
-    assert unpack(sent(bundles)[0].blocks[0].block).batches[0].samples == expected
+    bundles.make_bundles(sparse=True)
+    assert decode_block(sent(bundles)[0].blocks[0].block).batches[0].samples == expected
 
 
 def test_all_goodbyes_of_a_node_are_recorded_together_and_a_hole_before_one_is_asked_for(home):
@@ -154,7 +157,7 @@ def test_all_goodbyes_of_a_node_are_recorded_together_and_a_hole_before_one_is_a
     answers, writes, hurried = [], [], []
     root.collector._answer = lambda identity, message: answers.append((identity, message))
     root.collector.record_all = lambda: writes.append(None)
-    root.recorder.hurry = lambda: hurried.append(None)
+    root.recorder.write_soon = lambda: hurried.append(None)
     for rank in range(3):
         root.join(rank)
         root._take(rank, told(rank, 1, pid=PIDS + rank), 9.0)
@@ -165,7 +168,7 @@ def test_all_goodbyes_of_a_node_are_recorded_together_and_a_hole_before_one_is_a
     assert len(hurried) == 2, "the others' hub waits too"
     asked = [identity for identity, message in answers if isinstance(message, Welcome) and not message.has_hello]
     assert asked == [b"2"]
-    assert [process.left for process in root.store.registry.seats.values()] == [True] * 3
+    assert [process.left for process in root.store.registry.process_of_rank.values()] == [True] * 3
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["in a block", "alone"])
@@ -181,11 +184,13 @@ def test_what_is_merged_is_taken_as_if_it_had_come_one_by_one(home, alone):
             if alone:
                 root._take(batch.rank, batch, 9.0)
             else:
-                root.collector.take_block(unpack(pack([batch])), 1, lambda pid: b"%d" % (pid - 4_000_000), 9.0, 9.0, 0)
-        root.collector.flush(9.0)
+                root.collector.take_block(
+                    decode_block(pack_batches([batch])), 1, lambda pid: b"%d" % (pid - 4_000_000), 9.0, 9.0, 0
+                )
+        root.collector.pass_on_steps(9.0)
         of = [
-            (p.seq, p.steps, p.records, p.lost, p.last_step, p.learning_rate, list(p.samples))
-            for p in root.store.registry.everyone.values()
+            (p.seq, p.steps, p.records, p.lost_records, p.last_step, p.learning_rate, list(p.samples))
+            for p in root.store.registry.processes.values()
         ]
         root.turn(save=True)
         with Recording(root.end()) as recording:
@@ -196,5 +201,5 @@ def test_what_is_merged_is_taken_as_if_it_had_come_one_by_one(home, alone):
     as_it_came = taken(came)
     for part in as_it_came[0]:
         assert part[:3] == (5, 10, 10)
-    repeated = msgspec.structs.replace(merged(came[:4])[0])
-    assert repr(taken([*merged(came[:4]), repeated, *merged(came[4:])])) == repr(as_it_came)
+    repeated = msgspec.structs.replace(merge_batches(came[:4])[0])
+    assert repr(taken([*merge_batches(came[:4]), repeated, *merge_batches(came[4:])])) == repr(as_it_came)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from ddpmon.hub.cores import KEPT_S, Cores, Ticks, counted
+from ddpmon.hub.cores import KEPT_S, Cores, Ticks, core_counters
 from ddpmon.messages import SeriesRequest
 
 IDLE, HALF, FULL, NONE = 1, 127, 254, 0
@@ -83,7 +83,7 @@ def test_a_core_that_is_switched_off_starts_anew_and_a_silent_kernel_has_none():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_the_kernel_s_own_count_is_read():
-    ticks = counted()
+    ticks = core_counters()
     assert len(ticks.cores) == os.cpu_count()
     assert (ticks.busy > 0).all()
     assert (ticks.busy < ticks.all).all()

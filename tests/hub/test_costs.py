@@ -15,7 +15,7 @@ from ddpmon.messages import (
     decode_from_viewer,
     encode,
 )
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from ddpmon.source import RecordedSource
 from tests.hub.conftest import until
 from tests.recordings import record, story
@@ -28,7 +28,7 @@ def asked(stage, view_request):
     viewer = stage.viewer()
     viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
-    return changed(None, viewer.socket.recv())
+    return apply_changes(None, viewer.socket.recv())
 
 
 def train(stage, steps=300, samples=()):

@@ -137,24 +137,24 @@ def test_an_earlier_attempt_whose_rank_could_not_speak_is_told_from_the_launcher
     assert (attempt["ranks"], attempt["cause"]) == ([1], "killed by SIGKILL")
 
 
-def seated(run, ranks):
+def with_ranks(run, ranks):
     """A store with its ranks, to whom the test gives their steps."""
     store = Store(run, Registry(run.id, ranks, run.host), Clock(0, BEGAN), live=True)
     for rank in range(ranks):
         hello = Hello(PROTOCOL, run.id, rank, rank, ranks, 0, "elsewhere", 4_000_000 + rank, STAGE_TRAINING)
-        store.registry.seats[rank] = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING)
+        store.registry.process_of_rank[rank] = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING)
     return store
 
 
 @pytest.mark.parametrize(("bad", "named"), [({0: 1, 1: 1, 2: 1}, [0, 1, 2]), ({0: 4, 1: 3, 2: 4}, [1])])
 def test_who_is_heard_first_is_not_who_began_with_a_loss_that_is_no_number(stage, bad, named):
-    store = seated(stage.run, 3)
+    store = with_ranks(stage.run, 3)
     loss = [[math.nan if step >= bad[rank] else 1.0 for rank in range(3)] for step in range(1, 31)]
     told = records(own_times(30, 3), first=1, loss=loss)
-    for rank, process in store.registry.seats.items():
+    for rank, process in store.registry.process_of_rank.items():
         assert not store.events
-        store.add_steps(process, process.fresh(told[rank]), 1.0)
-        store.digest()
+        store.add_steps(process, process.count_new_steps(told[rank]), 1.0)
+        store.add_arrived()
         store.judge(1.0, BEGAN + 1)
         if rank < 2:
             assert store.findings == []

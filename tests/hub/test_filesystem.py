@@ -50,10 +50,10 @@ def test_a_server_is_asked_once_a_second_unless_it_is_urgent(far, tmp_path):
     run = EndlessRun(tmp_path / "telemetry.db", whole_bytes=10**9)
     run.tick()
     run.recorder._not_before = math.inf
-    run.recorder.event([Event(1.0, "info", "soon")])
+    run.recorder.record_event([Event(1.0, "info", "soon")])
     run.recorder.write()
     assert rows(tmp_path / "telemetry.db", "SELECT count(*) FROM events") == [(0,)]
-    run.recorder.hurry()
+    run.recorder.write_soon()
     run.recorder.write()
     assert rows(tmp_path / "telemetry.db", "SELECT count(*) FROM events") == [(1,)]
     run.recorder.close()
@@ -67,7 +67,7 @@ def test_a_recording_that_was_moved_to_a_server_loses_its_log(tmp_path, monkeypa
     monkeypatch.setattr(runs, "is_local", lambda path: False)
     assert journal(path) == "wal"
     later = Recorder(path, "made-up", Clock(0, 0.0))
-    later.event([Event(1.0, "info", "moved")])
+    later.record_event([Event(1.0, "info", "moved")])
     later.write()
     assert later.trouble is None
     assert journal(path) != "wal"

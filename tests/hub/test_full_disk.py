@@ -88,15 +88,15 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
     recorder = Recorder(path, run.id, Clock(0, 0.0))
     told = records(own_times(3000, 1), first=1)[0]
     process = told_by(run, 1, 0, 0, [])
-    recorder.process(process)
+    recorder.record_process(process)
 
     def take(begin, end):
         for i in range(begin, end, 20):
-            steps = process.fresh(told[i : i + 20])
+            steps = process.count_new_steps(told[i : i + 20])
             process.seq, process.steps = process.seq + 1, process.last_step
             batch = Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps)
-            recorder.batch(process, batch, steps)
-            recorder.hurry()
+            recorder.record_batch(process, batch, steps)
+            recorder.write_soon()
             settled = recorder.write()
             assert not settled or settled[-1][1] == process.seq
 
@@ -113,7 +113,7 @@ def test_what_waits_for_a_full_disk_is_bounded_and_what_goes_is_counted(disk, mo
         count, first_late = db.execute(query).fetchone()
         assert db.execute("SELECT last_step, records FROM processes").fetchone() == (3000, count)
     db.close()
-    assert (process.lost, recorder.unrecorded) == (3000 - count, 3000 - count)
+    assert (process.lost_records, recorder.unrecorded) == (3000 - count, 3000 - count)
     assert 500 < count <= 700
     assert first_late == 3001 - (count - 100), "the oldest went"
     assert sorted(each.name for each in disk.path.iterdir()) == ["telemetry.db"]
@@ -124,10 +124,10 @@ def test_a_disk_that_refuses_is_left_alone_for_a_moment_unless_it_is_urgent(tmp_
     monkeypatch.setattr(recorder_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     recorder = Recorder(tmp_path / "no such folder" / "telemetry.db", "made-up", Clock(0, 0.0))
     monkeypatch.setattr(recorder, "_open", lambda: tried.append(now[0]) or sqlite3.connect(tmp_path))
-    recorder.event([Event(1.0, "info", "it waits")])
+    recorder.record_event([Event(1.0, "info", "it waits")])
     for now[0] in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5):
         recorder.write()
-    recorder.hurry()
+    recorder.write_soon()
     recorder.write()
     assert tried == [0.0, 2.0, 2.5]
     assert recorder.trouble
@@ -139,20 +139,20 @@ def test_a_record_that_no_disk_would_take_holds_nothing_up(tmp_path):
     recorder = Recorder(path, run.id, Clock(0, 0.0))
     told = records(own_times(40, 1), first=1)[0]
     process = told_by(run, 1, 0, 0, [])
-    recorder.process(process)
+    recorder.record_process(process)
     for begin in (0, 20):
-        steps = process.fresh(told[begin : begin + 20])
+        steps = process.count_new_steps(told[begin : begin + 20])
         process.seq, process.steps = process.seq + 1, process.last_step
         samples = [Sample(5, rss_bytes=1 << 63)] if begin == 0 else []
         batch = Batch(0, process.hello.pid, process.seq, 0, 4, process.steps, 0, steps=steps, samples=samples)
-        recorder.batch(process, batch, steps)
-        recorder.hurry()
+        recorder.record_batch(process, batch, steps)
+        recorder.write_soon()
         recorder.write()
     recorder.close()
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT sum(count), min(first_step) FROM step_blocks").fetchone() == (20, 21)
     db.close()
-    assert (process.records, process.lost, recorder.unrecorded) == (20, 20, 20)
+    assert (process.records, process.lost_records, recorder.unrecorded) == (20, 20, 20)
 
 
 @pytest.mark.parametrize("ranks", [0, 2])
@@ -175,7 +175,7 @@ def test_a_hub_goes_on_from_a_recording_whose_log_needs_room_that_the_disk_has_n
     store, recorder = opening.open_recording(run)
     assert [event.text for event in store.events][:2] == ["connected", "in the log"]
     assert store.step == (40 if ranks else 0)
-    recorder.event([Event(5.0, "info", "later")])
+    recorder.record_event([Event(5.0, "info", "later")])
     recorder.write()
     assert recorder.trouble
     disk.free()

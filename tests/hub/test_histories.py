@@ -20,7 +20,7 @@ from ddpmon.messages import (
     decode_from_viewer,
     encode,
 )
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot, recorded_state
 from ddpmon.recording.recording import recording_path
@@ -45,10 +45,10 @@ def told(ranks=4, steps=100, late=None, loss=None):
 
 
 def test_only_what_the_run_tells_is_there():
-    assert Histories().names == []
-    assert told().names == ["step", "own", "wait", "transfer", "samples"]
-    assert told(ranks=1).names == ["step", "own", "samples"]
-    assert told(loss=np.ones((100, 4))).names[0] == "loss"
+    assert Histories().quantities_present == []
+    assert told().quantities_present == ["step", "own", "wait", "transfer", "samples"]
+    assert told(ranks=1).quantities_present == ["step", "own", "samples"]
+    assert told(loss=np.ones((100, 4))).quantities_present[0] == "loss"
     assert told().view("accuracy", None, None, 10) is None
     assert told().view("log:accuracy", None, None, 10) is None
 
@@ -70,7 +70,7 @@ def test_samples_are_put_together_by_the_second():
             rank, [Sample(5_000_000 + second * 1_000_000 + rank * 1000, 10.0 * rank, 1 << 30) for second in range(6)], 0
         )
     histories.end_seconds()
-    assert histories.names[-2:] == ["cpu", "rss"]
+    assert histories.quantities_present[-2:] == ["cpu", "rss"]
     view = histories.view("cpu", None, None, 100)
     assert view.seconds == [6.0, 7.0, 8.0, 9.0]
     assert (view.low[0], view.median[0], view.high[0], view.worst[0]) == (0.0, 10.0, 30.0, 3)
@@ -87,7 +87,7 @@ def test_what_one_rank_does_not_measure_does_not_disturb_the_others():
     histories.add_samples(0, [Sample(1_000_000, gpu_percent=90.0)], 0)
     histories.add_samples(1, [Sample(1_000_000, cpu_percent=50.0)], 0)
     histories.end_seconds(final=True)
-    assert histories.names == ["gpu", "cpu"]
+    assert histories.quantities_present == ["gpu", "cpu"]
     assert histories.view("gpu", None, None, 9).median == [90.0]
 
 
@@ -97,7 +97,7 @@ def test_logged_values_stand_at_the_end_of_their_step():
     histories.add_logged(1, [Scalar(5, "accuracy", 0.7)])
     world, seconds = part_of(own_times(20, 2))
     histories.add_steps(world, seconds)
-    assert histories.names[-1] == "log:accuracy"
+    assert histories.quantities_present[-1] == "log:accuracy"
     view = histories.view("log:accuracy", None, None, 9)
     assert (view.steps, view.seconds) == ([5], [round(float(seconds[3]), 3)])
     assert (view.low, view.median, view.high, view.worst) == (
@@ -169,7 +169,7 @@ def test_a_damaged_history_is_made_anew_from_the_rows(home):
     with changed_history(run) as saved:
         saved["histories"]["steps"]["levels"] = [(7, b"?")]
     shot, store = recorded_state(run)
-    for name in before.names:
+    for name in before.quantities_present:
         assert store.histories.view(name, None, None, 400) == before.view(name, None, None, 400), name
     assert any("is damaged" in note for note in shot.notes)
 
@@ -178,7 +178,7 @@ def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
     player = Player(record(accuracy=True))
     for seconds in (60.0, 20.0, 21.0, 70.0, 12.0):
         for name in ("loss", "wait", "cpu", "log:accuracy"):
-            series = player.at(BEGAN + seconds, ViewRequest(series=SeriesRequest((name,)))).series
+            series = player.snapshot_at(BEGAN + seconds, ViewRequest(series=SeriesRequest((name,)))).series
             assert seconds - 3.5 < series.seconds[-1] <= seconds + 1e-3, name
             assert series.seconds[0] < FIRST_S + 2, name
             assert series.seconds == sorted(series.seconds), name
@@ -187,7 +187,7 @@ def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
 
 def test_restarted_ranks_go_on_in_the_same_chart(home):
     player = Player(record(story(900, begin=900), restarts=[450], accuracy=True))
-    series = player.at(player.end, ViewRequest(series=SeriesRequest(("own",)))).series
+    series = player.snapshot_at(player.end, ViewRequest(series=SeriesRequest(("own",)))).series
     assert series.seconds == sorted(series.seconds)
     assert series.last_s > 25
     player.close()
@@ -208,7 +208,7 @@ def test_a_live_hub_serves_what_is_requested_and_the_recording_the_same(stage):
     viewer = stage.viewer()
     viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
-    live = changed(None, viewer.socket.recv()).series
+    live = apply_changes(None, viewer.socket.recv()).series
     assert (live.steps, live.low, live.high) == ([20], [0.25], [0.75])
     stage.finish()
     shot, store = recorded_state(runs.load(stage.run.id))

@@ -237,11 +237,11 @@ def test_sockets_that_were_gone_as_soon_as_they_were_bound_are_bound_again(home)
     sockets = Sockets("r")
     paths = [Path(address("r").removeprefix("ipc://")) for address in (runs.ingest_address, runs.view_address)]
     try:
-        assert not sockets.mend()
+        assert not sockets.rebind_deleted()
         for path in paths:
             path.unlink()
         sockets._inodes = sockets._read_inodes()  # as where ZeroMQ unlinks late what it was unbound from
-        assert sockets.mend()
+        assert sockets.rebind_deleted()
         assert all(path.exists() for path in paths)
     finally:
         sockets.close()

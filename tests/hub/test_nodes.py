@@ -90,11 +90,11 @@ def test_nodes_that_are_numbered_anew_keep_their_own_connections(machines):
     root, node = machines
     ranks = world(machines)
     first = node.meet(ranks[2])
-    stranger = curve_keys.fresh()
+    stranger = curve_keys.new_key_pair()
     again = [*root.ranks(0, 4_000_300, world="second"), *node.ranks(2, 4_000_300, world="second")]
     admitting = root.meet(again[0], keys={1: stranger.public, 2: first.key}, nodes=3)
     assert admitting.admits == [1, 2]
-    kept = curve_keys.kept(root.dir)
+    kept = curve_keys.stored_keys(root.dir)
     assert kept.admitted == {first.key: 1, stranger.public: 2}
 
 
@@ -209,10 +209,10 @@ def test_output_that_nobody_asked_for_is_not_taken(home):
     asked = []
     printed = RankOutput(root.run, root.store.registry, lambda node, rank: asked.append((node, rank)))
     view = PrintedView(3, 1, [PrintedLine("out", "x")])
-    assert not printed.came(view, 1), "nobody asked"
+    assert not printed.store_output(view, 1), "nobody asked"
     assert printed.view(3, 10.0).why == "waiting for the rank's machine"
-    assert not printed.came(view, 2), "another node's"
-    assert printed.came(view, 1)
+    assert not printed.store_output(view, 2), "another node's"
+    assert printed.store_output(view, 1)
     assert printed.view(3, 10.1) == view
     assert asked == [(1, 3)], "not more often than its logs are read"
     with pytest.raises(WireError):

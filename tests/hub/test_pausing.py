@@ -25,16 +25,16 @@ def store():
     told = records(own_times(STEPS, 2), first=1)
     for rank in range(2):
         hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_MODEL)
-        process = store.registry.hello(hello, b"%d" % rank, 90.0)
+        process = store.registry.register(hello, b"%d" % rank, 90.0)
         process.steps = STEPS
-        store.add_steps(process, process.fresh(told[rank]), 100.0)
-    store.digest()
+        store.add_steps(process, process.count_new_steps(told[rank]), 100.0)
+    store.add_arrived()
     return store
 
 
 def judged(store, now, beats=(), pausing=(None, None)):
     """The state; of some ranks something was heard just now."""
-    for rank, process in store.registry.seats.items():
+    for rank, process in store.registry.process_of_rank.items():
         process.heard_at = now
         process.take_work(process.beats + (rank in beats), pausing[rank], now)
     store.judge(now, time.time())
@@ -54,9 +54,9 @@ def test_an_evaluation_that_a_checkpoint_interrupts_goes_on_after_it(store):
     seen = []
     for now, kind in ((110, EVALUATION), (140, CHECKPOINT), (150, EVALUATION), (160, CHECKPOINT), (170, None)):
         judged(store, float(now), beats=[0], pausing=(kind, None))
-        seen.append(store.registry.seats[0].pausing_since)
+        seen.append(store.registry.process_of_rank[0].pausing_since)
     judged(store, 180.0, beats=[0], pausing=(EVALUATION, None))
-    assert [*seen[:4], store.registry.seats[0].pausing_since] == [110.0, 140.0, 110.0, 160.0, 180.0]
+    assert [*seen[:4], store.registry.process_of_rank[0].pausing_since] == [110.0, 140.0, 110.0, 160.0, 180.0]
 
 
 def test_a_hang_inside_an_evaluation_is_a_stall(store):
@@ -74,7 +74,7 @@ def test_training_that_is_heard_but_ends_no_step_is_no_stall(store):
 
 
 def test_a_checkpoint_that_is_written_is_no_stall_and_one_that_is_not_is(store):
-    process = store.registry.seats[0]
+    process = store.registry.process_of_rank[0]
     for now in range(101, 140):
         process.take_work(process.beats, CHECKPOINT, float(now), writes=True)
         assert judged(store, float(now), pausing=(CHECKPOINT, None)) == "running"
@@ -88,7 +88,7 @@ def test_workers_that_start_are_no_stall_as_long_as_they_may_and_as_they_once_to
     assert store.verdict.text == "starting DataLoader workers for 58 s"
     assert judged(store, 170.0, pausing=starts) == "stalled"
     first = msgspec.structs.replace(records(own_times(1, 1))[0][0], pauses=[Pause(STARTING_WORKERS, 0, 80_000_000)])
-    store.add_steps(store.registry.seats[0], [first], 100.0)
+    store.add_steps(store.registry.process_of_rank[0], [first], 100.0)
     assert judged(store, 170.0, pausing=starts) == "running"
     assert judged(store, 170.0, pausing=(None, None)) == "stalled"
 
@@ -101,14 +101,14 @@ def test_what_lasts_for_less_than_a_second_is_not_told(store):
 
 def test_means_are_of_training_steps_and_the_evaluation_is_told(store):
     before = store.summary
-    end_us = store.registry.everyone[4_100_000].last_step
+    end_us = store.registry.processes[4_100_000].last_step
     told = records(own_times(20, 2), first=STEPS + 1, start_us=20_000_000)
-    for rank, process in store.registry.seats.items():
+    for rank, process in store.registry.process_of_rank.items():
         first, *rest = told[rank]
         pauses = [Pause(EVALUATION, 0, 12_000_000)] if rank == 0 else []
         first = msgspec.structs.replace(first, length_us=first.length_us + 12_000_000, pauses=pauses)
-        store.add_steps(process, process.fresh([first, *rest]), 113.0)
-    store.digest()
+        store.add_steps(process, process.count_new_steps([first, *rest]), 113.0)
+    store.add_arrived()
     store.judge(113.0, time.time())
     assert end_us == STEPS
     assert store.summary.step_ms_mean == pytest.approx(before.step_ms_mean, rel=0.05)
@@ -122,8 +122,10 @@ def test_means_are_of_training_steps_and_the_evaluation_is_told(store):
 
 def test_an_evaluation_after_the_last_step_counts_too(store):
     """A run that trains for one epoch has no other evaluation."""
-    store.add_closing_pauses(store.registry.seats[0], [Pause(EVALUATION, 0, 3_000_000)])
-    store.add_closing_pauses(store.registry.seats[1], [Pause(EVALUATION, 0, 2_000_000), Pause(CHECKPOINT, 0, 500_000)])
+    store.add_closing_pauses(store.registry.process_of_rank[0], [Pause(EVALUATION, 0, 3_000_000)])
+    store.add_closing_pauses(
+        store.registry.process_of_rank[1], [Pause(EVALUATION, 0, 2_000_000), Pause(CHECKPOINT, 0, 500_000)]
+    )
     store.digest(final=True)
     store.digest(final=True)
     times = snapshot(store, "e", 1, 113.0, time.time()).times
@@ -133,5 +135,5 @@ def test_an_evaluation_after_the_last_step_counts_too(store):
 
 def test_a_process_that_is_gone_pauses_no_more(store):
     judged(store, 101.0, pausing=(EVALUATION, None))
-    store.registry.seats[0].process = Process(4_100_000, 1)
+    store.registry.process_of_rank[0].process = Process(4_100_000, 1)
     assert store.pausing(150.0) is None

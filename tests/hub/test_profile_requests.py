@@ -19,13 +19,13 @@ def made(tmp_path):
     own[:, 2] *= 1.05  # rank 2 is in the middle of the others
     own[:, 0] *= 1.1
     own[:, 3] *= 1.3
-    seats = {
+    by_rank = {
         rank: SimpleNamespace(
             rank=rank, gone=False, profile=None, hello=SimpleNamespace(host="a", device_clock=False, pid=rank + 10)
         )
         for rank in range(RANKS)
     }
-    registry = SimpleNamespace(seats=seats, world_size=RANKS)
+    registry = SimpleNamespace(process_of_rank=by_rank, world_size=RANKS)
     store = SimpleNamespace(
         state="running", findings=[], world=world_with(own), registry=registry, run=SimpleNamespace(world_size=RANKS),
         profile=None, common_us=lambda rank, us: us + 1000 * rank,
@@ -52,7 +52,7 @@ def whys(store):
 
 def test_without_ranks_the_slow_one_and_a_peer_are_asked_also_by_their_own_time(made):
     requests, store, asked = made
-    requests.ask([], 5, 0.0)
+    requests.request_profiles([], 5, 0.0)
     assert [rank for rank, _ in asked] == [3, 2]
     assert asked[0][1] == ProfileSteps(5, 20.0)
     assert store.profile.waits
@@ -60,24 +60,24 @@ def test_without_ranks_the_slow_one_and_a_peer_are_asked_also_by_their_own_time(
     store.profile = None
     named = Finding("straggler", "warn", "", ranks=[1], phase="forward", evidence={"pattern": "lasting"}, advice="")
     store.findings = [named]
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         process.gone = process.rank == 3
-    requests.turn(1.0)
-    store.registry.seats[2].profile = profiled(2)
-    requests.turn(2.0)
-    requests.ask([], 5, 3.0)
+    requests.process_answers(1.0)
+    store.registry.process_of_rank[2].profile = profiled(2)
+    requests.process_answers(2.0)
+    requests.request_profiles([], 5, 3.0)
     assert [rank for rank, _ in asked] == [1, 0]
 
 
 def test_answers_become_a_table_and_a_trace_of_all_ranks_on_one_clock(made):
     requests, store, _ = made
-    requests.ask([3, 0], 5, 0.0)
-    store.registry.seats[3].profile = profiled(3)
-    assert requests.turn(1.0)
+    requests.request_profiles([3, 0], 5, 0.0)
+    store.registry.process_of_rank[3].profile = profiled(3)
+    assert requests.process_answers(1.0)
     assert store.profile.waits
     assert store.profile.rows == []
-    store.registry.seats[0].profile = profiled(0)
-    assert requests.turn(2.0)
+    store.registry.process_of_rank[0].profile = profiled(0)
+    assert requests.process_answers(2.0)
     view = store.profile
     assert not view.waits
     assert [(row.name, row.phase, row.self_ms, row.calls) for row in view.rows] == [
@@ -97,37 +97,37 @@ def test_answers_become_a_table_and_a_trace_of_all_ranks_on_one_clock(made):
 
 def test_a_request_in_the_middle_of_a_profile_changes_nothing(made):
     requests, store, asked = made
-    requests.ask([3], 5, 0.0)
-    requests.ask([0], 2, 1.0)
+    requests.request_profiles([3], 5, 0.0)
+    requests.request_profiles([0], 2, 1.0)
     assert [rank for rank, _ in asked] == [3]
     assert store.profile.number == 1
 
 
 def test_a_rank_that_cannot_be_profiled_has_one_line_and_the_others_their_profile(made):
     requests, store, asked = made
-    store.registry.seats[1].gone = True
-    del store.registry.seats[2]
-    requests.ask([0, 1, 2, 9], 5, 0.0)
+    store.registry.process_of_rank[1].gone = True
+    del store.registry.process_of_rank[2]
+    requests.request_profiles([0, 1, 2, 9], 5, 0.0)
     assert [rank for rank, _ in asked] == [0]
     assert whys(store)[1:] == [
         "rank 1 has ended",
         "rank 2 sends nothing to this machine, so it cannot be profiled",
         "rank 9 does not exist: the run has ranks 0 to 3",
     ]
-    store.registry.seats[0].profile = profiled(0, ProfileOutcome.OWN_PROFILER)
-    requests.turn(1.0)
+    store.registry.process_of_rank[0].profile = profiled(0, ProfileOutcome.OWN_PROFILER)
+    requests.process_answers(1.0)
     assert whys(store)[0].startswith("rank 0: the script uses torch.profiler itself")
     assert (store.profile.waits, store.profile.trace, store.profile.rows) == (False, "", [])
 
 
 def test_ranks_that_end_or_hang_while_they_are_profiled_are_not_waited_for_for_ever(made):
     requests, store, _ = made
-    requests.ask([3, 0], 5, 0.0)
-    store.registry.seats[3].gone = True
-    requests.turn(1.0)
+    requests.request_profiles([3, 0], 5, 0.0)
+    store.registry.process_of_rank[3].gone = True
+    requests.process_answers(1.0)
     assert whys(store) == ["rank 3 ended before its profile was finished", ""]
-    assert not requests.turn(70.0)
-    assert requests.turn(1000.0)
+    assert not requests.process_answers(70.0)
+    assert requests.process_answers(1000.0)
     assert whys(store)[1] == "rank 0 did not answer: it hangs in a profiled step, or an older ddpmon runs in it"
     assert not store.profile.waits
 
@@ -135,6 +135,6 @@ def test_ranks_that_end_or_hang_while_they_are_profiled_are_not_waited_for_for_e
 def test_a_run_that_stands_still_is_not_profiled(made):
     requests, store, asked = made
     store.state = "stalled"
-    requests.ask([], 5, 0.0)
+    requests.request_profiles([], 5, 0.0)
     assert asked == []
     assert "the run stands still" in whys(store)[0]

@@ -66,8 +66,8 @@ def half_written(path):
 
 def test_a_transaction_that_was_cut_short_keeps_nobody_from_reading(run, path, half_written):
     with Recording(run) as recording:
-        assert sum(process.records for process in recording.registry().seats.values()) == STEPS * RANKS
-        assert not recording.damaged
+        assert sum(process.records for process in recording.registry().process_of_rank.values()) == STEPS * RANKS
+        assert not recording.is_damaged
     assert Path(f"{path}-journal").stat().st_size, "who reads undoes nothing: a writer may still live"
 
 
@@ -93,7 +93,7 @@ def test_rows_are_found_wherever_the_file_is_cut(run, path):
         assert kept <= there
         found.append(count(kept))
         with Recording(run) as recording:
-            assert sum(process.records for process in recording.registry().seats.values()) == count(kept)
+            assert sum(process.records for process in recording.registry().process_of_rank.values()) == count(kept)
     assert found == sorted(found)
     assert found[0] < found[1] < found[-1] == STEPS * RANKS, "a cut of 100 bytes loses no step"
 
@@ -308,4 +308,4 @@ def test_what_ranks_were_told_is_safe_is_there_whenever_the_hub_is_killed(stage)
             steps = [step.step for step in recording.steps(process.id, 1, 10_000)]
             assert steps == list(range(1, process.last_step + 1))
             assert process.last_step == process.records == 20 * process.seq
-            assert not recording.damaged
+            assert not recording.is_damaged

@@ -31,7 +31,7 @@ def recording(home):
 
 def test_every_column_of_a_new_recording_has_a_meaning():
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        schema.make(db)
+        schema.create_tables(db)
         for table, columns in (TABLES | VIEW_COLUMNS).items():
             made = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
             assert made == [column.name for column in columns]

@@ -75,7 +75,7 @@ def asked(silent, rank):
 
     def answered():
         now[0] += ASK_S + 1
-        return silent.check(rank.process, now[0], 5) and "holds_the_lock" in str(rank.process.stack.frames)
+        return silent.examine_rank(rank.process, now[0], 5) and "holds_the_lock" in str(rank.process.stack.frames)
 
     return until(answered, "an answer from where the lock is held")
 
@@ -114,7 +114,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(folder, rank):
     offer.touch()
     silent = SilentRanks(folder)
     for now in range(0, 60, 6):
-        assert not silent.check(careless.process, float(now), 5)
+        assert not silent.examine_rank(careless.process, float(now), 5)
     assert careless.program.poll() is None
     os.kill(careless.program.pid, STACK_SIGNAL)
     assert careless.program.wait(20) == -STACK_SIGNAL, "and it would have killed it"
@@ -127,10 +127,10 @@ def test_a_rank_is_asked_when_it_is_silent_twice_and_then_not_often(folder, rank
     sent = []
     silent._ask = lambda process, _thread: sent.append(process) or True
     for now in (0.0, 0.5, 1.0, 2.0, 0.5 + ASK_S, 1.0 + ASK_S):
-        silent.check(held.process, now, 5)
+        silent.examine_rank(held.process, now, 5)
     assert len(sent) == 2
-    silent.forget(held.process)
-    silent.check(held.process, 100.0, 5)
+    silent.forget_rank(held.process)
+    silent.examine_rank(held.process, 100.0, 5)
     assert len(sent) == 2
 
 
@@ -140,12 +140,12 @@ def test_a_stopped_process_is_told_as_such_and_not_signalled(folder, rank):
     until(lambda: stopped.state() == "T", "it is stopped")
     silent = SilentRanks(folder)
     for now in (0.0, 5.0, 10.0):
-        assert not silent.check(stopped.process, now, 5)
+        assert not silent.examine_rank(stopped.process, now, 5)
         assert (stopped.process.held.pid, stopped.process.held.how) == (stopped.program.pid, "stopped")
     os.kill(stopped.program.pid, signal.SIGCONT)
     until(lambda: stopped.state() == "S", "it goes on")
     assert (folder / STACKS / f"{stopped.program.pid}.stack").read_bytes() == b""
-    silent.check(stopped.process, 15.0, 5)
+    silent.examine_rank(stopped.process, 15.0, 5)
     assert stopped.process.held is None
 
 
@@ -156,9 +156,9 @@ def test_a_process_that_the_kernel_holds_is_told_as_such_if_it_stays(folder, ran
     held = rank(f"os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(0, 5, {str(pipe)!r}, os.O_RDONLY, 0)])")
     until(lambda: held.state() == "D", "it waits in the kernel")
     silent = SilentRanks(folder)
-    silent.check(held.process, 0.0, 5)
+    silent.examine_rank(held.process, 0.0, 5)
     assert held.process.held is None, "once may be an ordinary read"
-    silent.check(held.process, 5.0, 5)
+    silent.examine_rank(held.process, 5.0, 5)
     assert (held.process.held.how, held.state()) == ("kernel", "D")
     pipe.write_bytes(b"")
     assert held.program.wait(20) == 0
@@ -176,7 +176,7 @@ def test_an_offer_that_does_not_hold_any_more_is_withdrawn(folder, rank, script)
     until(lambda: not list((folder / STACKS).iterdir()), "nothing is offered")
     silent = SilentRanks(folder)
     for now in range(0, 30, 6):
-        assert not silent.check(own.process, float(now), 5)
+        assert not silent.examine_rank(own.process, float(now), 5)
     own.program.stdin.close()
     assert own.program.wait(20) == 0
     assert own.program.stdout.read() == "", "the script's own handler never ran"
@@ -223,4 +223,4 @@ def test_without_a_folder_of_this_user_alone_nothing_is_offered(folder, rank):
     rank("plain()")
     assert not (folder / STACKS).exists()
     began = time.monotonic()
-    assert not SilentRanks(folder).check(rank("plain()").process, began, 5)
+    assert not SilentRanks(folder).examine_rank(rank("plain()").process, began, 5)

@@ -36,7 +36,7 @@ def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_
         process = recording.processes()[1]
         assert [step.step for step in recording.steps_from(process.id, 1, 2)] == [101, 102]
         assert list(recording.stretches([process.id], 1, 100)) == [(1, 101), (101, 201)]
-        assert recording.damaged
+        assert recording.is_damaged
 
 
 def test_many_steps_of_a_process_are_several_blocks(monkeypatch):
@@ -88,7 +88,7 @@ def test_counters_of_a_process_are_those_of_what_is_recorded(home, monkeypatch):
     recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN))
     process = told_by(run, 7, 0, 0, [])
     process.left, process.stage, process.seq = False, STAGE_ENDED, 0
-    recorder.process(process)
+    recorder.record_process(process)
     recorder.write()
 
     def counters():
@@ -97,14 +97,14 @@ def test_counters_of_a_process_are_those_of_what_is_recorded(home, monkeypatch):
     for seq in (1, 2):
         batch = Batch(0, process.hello.pid, seq, 0, 4, 30 * seq, 0, steps=told[30 * seq - 30 : 30 * seq])
         process.seq, process.last_step, process.records = seq, 30 * seq, 30 * seq
-        recorder.batch(process, batch, batch.steps)
+        recorder.record_batch(process, batch, batch.steps)
         if seq == 1:
-            recorder.hurry()
+            recorder.write_soon()
             recorder.write()
     recorder.write()
     assert counters() == (1, 30, 30), "the second waits"
-    assert recorder.recorded(process) == 1
-    recorder.process(process)  # it said goodbye, say
+    assert recorder.last_recorded_batch(process) == 1
+    recorder.record_process(process)  # it said goodbye, say
     recorder.write()
     assert counters() == (2, 60, 60)
     recorder.close()

@@ -39,7 +39,7 @@ def test_what_was_lost_is_still_lost_once_its_neighbours_are_merged(home):
         db.commit()
     recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
     with Recording(run) as recording:
-        recorder.process(list(recording.processes())[1])
+        recorder.record_process(list(recording.processes())[1])
     merge_all(recorder)
     assert counts(run)["steps"] < 600
     assert report.build(run)["steps"]["records_lost"] == 10
@@ -50,11 +50,11 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
     whole = record(own)
     player = Player(whole)
     at = [BEGAN + seconds for seconds in (60.0, 270.0, 290.0, 500.0)]
-    expected = [player.at(moment) for moment in at]
+    expected = [player.snapshot_at(moment) for moment in at]
     player.close()
     shutil.rmtree(runs.run_dir(whole.id))
     player = Player(record(own, room=SOME_ROOM))
-    shown = [player.at(moment) for moment in at]
+    shown = [player.snapshot_at(moment) for moment in at]
     said = [[event.text for event in shot.events if "means over" in event.text] for shot in shown]
     assert [len(texts) for texts in said] == [1, 1, 1, 0]
     assert {text.split("means over ")[1].split(" for ")[0] for texts in said for text in texts} <= set(WIDTHS_US)
@@ -74,9 +74,9 @@ def test_replay_begins_at_the_first_step_and_ends_at_the_last_where_all_are_merg
     assert counts(run)["steps"] == 0
     player = Player(run)
     assert player.first_step == pytest.approx(BEGAN + 5.2, abs=1.0)
-    middle = player.at((player.begin + player.end) / 2)
+    middle = player.snapshot_at((player.begin + player.end) / 2)
     assert middle.step > 500
-    assert player.at(player.end - 1.0).step == pytest.approx(100, abs=6)
+    assert player.snapshot_at(player.end - 1.0).step == pytest.approx(100, abs=6)
     player.close()
 
 
@@ -109,7 +109,7 @@ def test_rows_that_cannot_be_are_left_out_of_a_replay(home):
         change(run, f"UPDATE rollup SET {what} WHERE {turns}")
     assert all(counts), "each of them is in some rows"
     player = Player(run)
-    shown = [player.at(BEGAN + seconds) for seconds in (begin + 30, (begin + end) / 2 + 5, end - 5, end + 90)]
+    shown = [player.snapshot_at(BEGAN + seconds) for seconds in (begin + 30, (begin + end) / 2 + 5, end - 5, end + 90)]
     assert all(0 < shot.step <= 3000 for shot in shown)
     assert shown[0].step < shown[-1].step
     player.step_from(BEGAN + end - 5, 1)
@@ -128,7 +128,7 @@ def test_steps_that_were_merged_are_not_lost_where_the_file_is_damaged(home):
         assert recording.database.salvaged
     assert (store.step, store.registry.records_lost) == (3000, 0)
     player = Player(run)
-    assert 300 < player.at(BEGAN + 100.0).step < 600
+    assert 300 < player.snapshot_at(BEGAN + 100.0).step < 600
     player.close()
 
 

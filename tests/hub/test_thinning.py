@@ -69,7 +69,7 @@ def test_a_step_that_some_rank_never_told_of_tells_of_no_wait(home):
     change_steps(run, lambda process, step: None if process == 2 and 50 <= step.step <= 99 else step)
     recorder = Recorder(recording_path(run.id), run.id, Clock(0, BEGAN), None, *NO_ROOM)
     with Recording(run) as recording:
-        recorder.process(next(iter(recording.processes())))
+        recorder.record_process(next(iter(recording.processes())))
     merge_all(recorder)
     found = rows(run, "SELECT process, sum(steps), sum(waits) FROM rollup GROUP BY process")
     assert sorted(found) == [(1, 500, 450), (2, 450, 450)]
@@ -105,7 +105,7 @@ def test_a_merged_sample_is_a_mean_but_for_what_fills_up(home):
     ]
     later = [Sample(first + 7_300_000_000, 50.0)]
     batch = Batch(0, process.hello.pid, process.seq + 1, 0, 4, 300, 0, samples=[*told, *later])
-    recorder.batch(process, batch, [])
+    recorder.record_batch(process, batch, [])
     merge_all(recorder)
     with Recording(run) as recording:
         (merged,) = recording.samples(process.id, first - 1, first + 10_000_000)

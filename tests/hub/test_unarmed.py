@@ -76,36 +76,36 @@ def test_torch_without_the_probe_is_seen_with_the_reason(command, monkeypatch, f
     launcher = command(TORCH, flags=flags, inject=inject, RANK="3")
     unwatched = Unwatched(speaks_at_once=False)
     monkeypatch.setattr(proc, "core_wait_s", lambda _: 2.0)
-    assert [(one.rank, one.why, one.seconds) for one in unwatched.find(launcher, {}, 5.0)] == [(3, why, 0.0)]
+    assert [(one.rank, one.why, one.seconds) for one in unwatched.find_unarmed(launcher, {}, 5.0)] == [(3, why, 0.0)]
     monkeypatch.setattr(proc, "core_wait_s", lambda _: 9.0)
-    assert [one.seconds for one in unwatched.find(launcher, {}, 17.0)] == [5.0]
+    assert [one.seconds for one in unwatched.find_unarmed(launcher, {}, 17.0)] == [5.0]
 
 
 def test_a_process_with_the_probe_or_without_torch_is_none(command):
-    assert Unwatched(speaks_at_once=False).find(command(TORCH, PROBE, flags=("-E",)), {}, 0.0) == []
-    assert Unwatched(speaks_at_once=False).find(command(flags=("-E",)), {}, 0.0) == []
+    assert Unwatched(speaks_at_once=False).find_unarmed(command(TORCH, PROBE, flags=("-E",)), {}, 0.0) == []
+    assert Unwatched(speaks_at_once=False).find_unarmed(command(flags=("-E",)), {}, 0.0) == []
 
 
 def test_a_rank_of_torchrun_that_has_the_probe_and_is_not_heard_is_told_of_in_the_end(command):
-    (seen,) = Unwatched(speaks_at_once=True).find(command(TORCH, PROBE, RANK="1"), {}, 0.0)
+    (seen,) = Unwatched(speaks_at_once=True).find_unarmed(command(TORCH, PROBE, RANK="1"), {}, 0.0)
     assert (seen.rank, seen.why) == (1, LATE)
 
 
 def test_what_was_heard_is_watched_and_what_is_below_it_is_its_own(command):
     launcher = command(TORCH, flags=("-E",))
     unwatched = Unwatched(speaks_at_once=False)
-    (seen,) = unwatched.find(launcher, {}, 0.0)
+    (seen,) = unwatched.find_unarmed(launcher, {}, 0.0)
     assert seen.rank is None
-    assert unwatched.find(launcher, {seen.pid}, 1.0) == []
-    assert Unwatched(speaks_at_once=False).find(launcher, {launcher.pid}, 1.0) == []
+    assert unwatched.find_unarmed(launcher, {seen.pid}, 1.0) == []
+    assert Unwatched(speaks_at_once=False).find_unarmed(launcher, {launcher.pid}, 1.0) == []
 
 
 def test_what_has_ended_is_told_of_as_it_was_seen_last(command):
     launcher = command(TORCH, flags=("-E",), launcher=LAUNCHES + "; sys.stdin.read()")
     unwatched = Unwatched(speaks_at_once=False)
-    (seen,) = unwatched.find(launcher, {}, 0.0)
+    (seen,) = unwatched.find_unarmed(launcher, {}, 0.0)
     assert not seen.gone
     os.kill(seen.pid, signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{seen.pid}").exists())
-    (ended,) = unwatched.find(launcher, {}, 1.0)
+    (ended,) = unwatched.find_unarmed(launcher, {}, 1.0)
     assert ended == dataclasses.replace(seen, gone=True)

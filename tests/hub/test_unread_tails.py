@@ -22,7 +22,7 @@ from tests.worlds import own_times, records
 def exported(run):
     """Return how many steps of each rank are exported."""
     with Recording(run) as recording:
-        return [sum(len(piece.records) for piece in pieces(recording)), recording.damaged]
+        return [sum(len(piece.records) for piece in pieces(recording)), recording.is_damaged]
 
 
 def contents(folder):
@@ -68,7 +68,7 @@ def test_every_reader_takes_in_what_was_left_when_the_hub_was_killed(stage):
     assert (shot.step, shot.records_lost) == (700, 0)
     assert exported(stage.run) == [700, False]
     player = Player(stage.run)
-    assert player.at(player.end).step == 700
+    assert player.snapshot_at(player.end).step == 700
     player.close()
     assert contents(stage.dir) == before, "reading changed something"
     stage.hub()

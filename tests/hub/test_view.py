@@ -32,9 +32,9 @@ def shown(told, world_size=4):
         process = RankProcess(
             rank + 1, 0, hello, stage=STAGE_TRAINING, steps=len(steps) + 1, left=True, samples=samples
         )
-        registry.restore([process])
-        store.add_steps(process, process.fresh(steps))
-    store.digest(final=True)
+        registry.add_recorded([process])
+        store.add_steps(process, process.count_new_steps(steps))
+    store.add_arrived(final=True)
     store.judge(1060.0, 1060.0)
     return decode_snapshot(encode(snapshot(store, "e", 1, 1060.0, 1060.0)))
 

@@ -17,7 +17,7 @@ from ddpmon.messages import (
     decode_from_viewer,
     encode,
 )
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from ddpmon.source import LiveSource, RecordedSource
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
@@ -43,7 +43,7 @@ def asked(stage, view_request):
     viewer = stage.viewer()
     viewer.socket.send(encode(Next(view_request=view_request)))
     assert viewer.socket.poll(20_000)
-    return changed(None, viewer.socket.recv())
+    return apply_changes(None, viewer.socket.recv())
 
 
 def test_each_viewer_gets_what_it_requests(stage):

@@ -11,7 +11,7 @@ import zmq
 from ddpmon import runs
 from ddpmon.hub.viewers import MOST, Viewers
 from ddpmon.messages import Next, RankView, RunView, SeriesRequest, Snapshot, ViewRequest, encode
-from ddpmon.messages.changes import changed
+from ddpmon.messages.changes import apply_changes
 from tests.hub.conftest import DEADLINE_S
 from tests.worlds import own_times, records
 
@@ -44,8 +44,8 @@ def test_a_new_viewer_and_one_of_an_earlier_hub_are_answered_at_once():
         for viewer, request in zip(viewers, (Next(), Next(1, "another hub"), Next(1, "a hub")), strict=True):
             viewer.connect("inproc://view")
             viewer.send(encode(request))
-            served.receive(0.0)
-            served.serve(0.0)
+            served.process_requests(0.0)
+            served.answer_due(0.0)
         assert [bool(viewer.poll(0)) for viewer in viewers] == [True, True, False], "who has it waits for another one"
     finally:
         context.destroy(linger=0)
@@ -86,18 +86,18 @@ def test_a_view_request_that_piled_up_with_a_later_request_is_granted_at_once():
         served = Viewers(hub, unchanged, lambda made, view_request: made, lambda ranks: None, "a hub")
         view_request = ViewRequest(SeriesRequest(rows=10, columns=40))
         viewer.send(encode(Next(view_request=ViewRequest())))
-        served.receive(0.0)
-        served.serve(0.0)
-        version = changed(None, viewer.recv()).version
+        served.process_requests(0.0)
+        served.answer_due(0.0)
+        version = apply_changes(None, viewer.recv()).version
         viewer.send(encode(Next(view_request=view_request)))
         viewer.send(encode(Next(version, "a hub", view_request)))
-        served.receive(0.1)
-        served.serve(0.1)
+        served.process_requests(0.1)
+        served.answer_due(0.1)
         assert viewer.poll(0)
         viewer.recv()
         viewer.send(encode(Next(version, "a hub", view_request)))  # which it has now
-        served.receive(0.2)
-        served.serve(0.2)
+        served.process_requests(0.2)
+        served.answer_due(0.2)
         assert not viewer.poll(0)
     finally:
         context.destroy(linger=0)
@@ -115,9 +115,9 @@ def test_a_viewer_that_asks_on_keeps_its_view_request_however_many_come_and_go()
         view_request = ViewRequest(SeriesRequest(rows=10, columns=40))
         for number in range(MOST + 2):
             granted.clear()
-            served.take(b"dashboard", encode(Next(view_request=view_request)), float(number))
-            served.take(b"status %d" % number, encode(Next()), float(number))
-            served.serve(float(number))
+            served.process_request(b"dashboard", encode(Next(view_request=view_request)), float(number))
+            served.process_request(b"status %d" % number, encode(Next()), float(number))
+            served.answer_due(float(number))
             assert view_request in granted, number
     finally:
         context.destroy(linger=0)
@@ -156,10 +156,10 @@ def test_viewers_of_the_same_are_answered_with_one_encoding_and_so_is_one_that_w
                         )
                     )
                 )
-            served.receive(float(turn))
-            served.serve(float(turn))
+            served.process_requests(float(turn))
+            served.answer_due(float(turn))
             frames = {number: viewers[number][0].recv() for number in here}
-            has |= {number: changed(has[number], frame) for number, frame in frames.items()}
+            has |= {number: apply_changes(has[number], frame) for number, frame in frames.items()}
             assert all(has[number].ranks[3].steps == turn for number in here)
             assert len(made) == (3 if turn == 4 else 2), "whoever was away has something else, once"
             made.clear()

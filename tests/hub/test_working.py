@@ -49,12 +49,12 @@ def looked(rank, what, samples=()):
     process = SimpleNamespace(hello=SimpleNamespace(pid=rank.pid), samples=samples)
     working = CpuActivity(WINDOW_S)
     working.measure([rank.pid], 0.0)
-    assert not working.idle(process), "one look tells nothing"
+    assert not working.is_idle(process), "one look tells nothing"
     rank.stdin.write(f"{what}\n")
     rank.stdin.flush()
     assert rank.stdout.readline() == "done\n"
     working.measure([rank.pid], WINDOW_S)
-    return working.idle(process)
+    return working.is_idle(process)
 
 
 @pytest.mark.parametrize(("what", "idle"), [("rest", True), ("compute", False), ("read", False)])
@@ -74,7 +74,7 @@ def test_a_child_that_came_or_went_means_that_something_happens(rank):
     child = subprocess.Popen(["sleep", "60"])
     try:
         working.measure([os.getpid()], WINDOW_S)
-        assert not working.idle(process)
+        assert not working.is_idle(process)
     finally:
         child.kill()
         child.wait()

@@ -49,7 +49,7 @@ def merge_all(recorder):
     """Have a recorder merge all that it may."""
     recorder.write()
     while recorder.too_large:
-        recorder.thin()
+        recorder.merge_oldest()
     recorder.close()
 
 
@@ -63,7 +63,7 @@ class EndlessRun:
         self.own = own_times(10, 4, noise=0.1)
         self.number, self.now_us = first - 1, first * 50_000
         for process in self.processes:
-            self.recorder.process(process)
+            self.recorder.record_process(process)
             process.last_step = process.records = self.number
 
     def tick(self):
@@ -79,9 +79,9 @@ class EndlessRun:
             scalars = [Scalar(step.step, "loss", 1.0) for step in steps] if process.rank == 0 else []
             batch = Batch(process.rank, process.hello.pid, process.seq, self.now_us, 4, process.steps, 0,
                           steps=steps, samples=samples, scalars=scalars)  # fmt: skip
-            self.recorder.batch(process, batch, steps)
+            self.recorder.record_batch(process, batch, steps)
         self.number, self.now_us = self.number + len(self.own), told[0][-1].end_us
-        self.recorder.hurry()
+        self.recorder.write_soon()
         self.recorder.write()
         while self.recorder.too_large:
-            self.recorder.thin()
+            self.recorder.merge_oldest()

@@ -27,13 +27,13 @@ def found(ear: Ear, mode: str) -> dict[str, Finding]:
     for message in ear.messages:
         if isinstance(message, Hello):
             message.host = "elsewhere"  # these processes have ended
-            store.registry.hello(message, b"%d" % message.rank, now)
+            store.registry.register(message, b"%d" % message.rank, now)
         elif isinstance(message, Batch):
-            process = store.registry.seats[message.rank]
+            process = store.registry.process_of_rank[message.rank]
             process.take_batch(message, now)
-            store.add_steps(process, process.fresh(message.steps), now)
+            store.add_steps(process, process.count_new_steps(message.steps), now)
             store.add_digests(process, message.digests)
-    store.digest(final=True)
+    store.add_arrived(final=True)
     store.judge(now, time.time())
     return {finding.kind: finding for finding in store.findings}
 

@@ -12,7 +12,7 @@ from ddpmon import runs
 from ddpmon.analysis.pace import Pace, difference
 from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
-from ddpmon.recording.earlier_runs import compared, earlier_paces, shape
+from ddpmon.recording.earlier_runs import compare_for_report, comparison_key, earlier_paces
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
@@ -73,7 +73,7 @@ def test_the_last_three_runs_of_the_same_kind_count(made, report):
     for _ in range(2):
         save(made(), report)
     now = made(script_args=["--lr", "0.2"])
-    found = compared(now, slower(report, 1.5))
+    found = compare_for_report(now, slower(report, 1.5))
     assert (found["runs"], found["slower_by"], found["phase"]) == (3, 0.5, None)
     assert found["text"] == "50% slower than the median of your last 3 runs of mnist"
     json.dumps(found, allow_nan=False)
@@ -85,7 +85,7 @@ def test_the_last_three_runs_of_the_same_kind_count(made, report):
 ], ids=str)  # fmt: skip
 def test_a_run_of_another_kind_does_not_count(made, report, changes):
     save(made(**changes), report)
-    assert compared(made(), report) is None
+    assert compare_for_report(made(), report) is None
 
 
 @pytest.mark.parametrize("content", [
@@ -95,20 +95,22 @@ def test_a_run_of_another_kind_does_not_count(made, report, changes):
 def test_a_report_that_cannot_be_read_does_not_count(made, report, content):
     save(made(), content)
     assert earlier_paces(made()) == []
-    assert compared(made(), report) is None
+    assert compare_for_report(made(), report) is None
 
 
 def test_too_few_steps_are_not_compared(made):
     few = built(records(own_times(20, 4), samples=64))
     save(made(), few)
-    assert compared(made(), few) is None
+    assert compare_for_report(made(), few) is None
 
 
 def test_numbers_among_arguments_may_differ_and_words_may_not(made):
     run = made(script_args=["--lr", "0.1", "--steps=1e3", "-b", "64", "data/a"])
     alike = dataclasses.replace(run, script_args=["--lr", ".02", "--steps=20", "-b", "128", "data/a"])
-    assert shape(run) == shape(alike)
-    assert shape(run) != shape(dataclasses.replace(run, script_args=[*run.script_args[:-1], "data/b"]))
+    assert comparison_key(run) == comparison_key(alike)
+    assert comparison_key(run) != comparison_key(
+        dataclasses.replace(run, script_args=[*run.script_args[:-1], "data/b"])
+    )
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True) | st.none()
@@ -122,7 +124,7 @@ def test_no_number_in_a_report_raises(p50, mean, phase_ms):
         "all_reduce": {"bytes_per_step": p50},
     }
     run = runs.Run("20260101-000009-0001", "a", [], "a.py", [], "/", "h", "", 0.0, 1)
-    assert compared(run, report) is None
+    assert compare_for_report(run, report) is None
 
 
 def test_the_hub_says_it_once_when_it_has_lasted_and_again_when_it_is_over(made, report):
@@ -137,14 +139,14 @@ def test_the_hub_says_it_once_when_it_has_lasted_and_again_when_it_is_over(made,
     for rank in told:
         hello = Hello(1, run.id, rank, rank, 4, 0, "n0", 100 + rank, STAGE_TRAINING)
         processes[rank] = RankProcess(rank + 1, 0, hello, stage=STAGE_TRAINING, steps=0)
-    store.registry.restore(list(processes.values()))
+    store.registry.add_recorded(list(processes.values()))
     usual = UsualSpeed(store)
     for first in range(0, 700, 10):
         for rank, steps in told.items():
-            store.add_steps(processes[rank], processes[rank].fresh(steps[first : first + 10]))
-        store.digest()
+            store.add_steps(processes[rank], processes[rank].count_new_steps(steps[first : first + 10]))
+        store.add_arrived()
         store.judge(1000.0 + first, 1000.0 + first)
-        usual.check(1000.0 + first)
+        usual.add_event_if_changed(1000.0 + first)
     texts = [event.text for event in store.events if event.text.startswith("this run is")]
     assert len(texts) == 2, texts
     assert re.fullmatch(r"this run is \d+% slower than your last run of mnist.*", texts[0])

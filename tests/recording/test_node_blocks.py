@@ -20,7 +20,7 @@ from ddpmon.messages import (
     WireError,
     encode,
 )
-from ddpmon.recording.node_blocks import check_rows, pack, unpack
+from ddpmon.recording.node_blocks import check_rows, decode_block, pack_batches
 
 US = st.integers(0, 1 << 40)
 SMALL = st.integers(0, 10**6)
@@ -59,8 +59,8 @@ def batches(draw):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(batches(), max_size=4))
 def test_batches_come_back_as_they_were(sent):
-    block = unpack(pack(sent))
-    assert encode([block.whole(place) for place in range(len(sent))]) == encode(sent)
+    block = decode_block(pack_batches(sent))
+    assert encode([block.whole_batch(place) for place in range(len(sent))]) == encode(sent)
 
 
 def plain(step=7, **changes):
@@ -69,7 +69,7 @@ def plain(step=7, **changes):
 
 
 def test_a_step_of_the_common_kind_is_a_row():
-    block = unpack(pack([plain(), plain(8)]))
+    block = decode_block(pack_batches([plain(), plain(8)]))
     assert len(block.table) == 2
     assert [batch.steps for batch in block.batches] == [[], []]
 
@@ -86,7 +86,7 @@ def test_a_step_of_the_common_kind_is_a_row():
 )
 def test_a_step_that_cannot_be_is_refused(changes):
     with pytest.raises(WireError):
-        check_rows(unpack(pack([plain(), plain(**changes)])).table)
+        check_rows(decode_block(pack_batches([plain(), plain(**changes)])).table)
 
 
 @pytest.mark.parametrize(
@@ -101,18 +101,18 @@ def test_a_step_that_cannot_be_is_refused(changes):
     ],
 )
 def test_a_block_whose_parts_do_not_fit_together_is_refused(change):
-    raw = msgspec.msgpack.decode(zlib.decompress(pack([plain()])))
+    raw = msgspec.msgpack.decode(zlib.decompress(pack_batches([plain()])))
     with pytest.raises(WireError):
-        unpack(zlib.compress(encode(change(raw))))
+        decode_block(zlib.compress(encode(change(raw))))
 
 
-@pytest.mark.parametrize("frame", [b"", b"no zlib", pack([plain()])[:-3]])
+@pytest.mark.parametrize("frame", [b"", b"no zlib", pack_batches([plain()])[:-3]])
 def test_what_is_no_block_is_refused(frame):
     with pytest.raises(WireError):
-        unpack(frame)
+        decode_block(frame)
 
 
 def test_a_block_that_grows_without_end_is_refused_before_it_fills_the_memory(monkeypatch):
     monkeypatch.setattr("ddpmon.recording.node_blocks.MOST_BYTES", 1 << 16)
     with pytest.raises(WireError, match="too large"):
-        unpack(zlib.compress(bytes(1 << 20)))
+        decode_block(zlib.compress(bytes(1 << 20)))

@@ -30,7 +30,7 @@ def told(rank, *numbers, step=None, **fields):
     for name, value in fields.items():
         setattr(batch, name, value)
     left_out = leave_out(rank, batch, NOW_US)
-    rank.fresh(batch.steps)
+    rank.count_new_steps(batch.steps)
     rank.dropped = batch.dropped
     return batch, left_out, [one.step for one in batch.steps]
 

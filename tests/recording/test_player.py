@@ -27,7 +27,7 @@ def kinds(shot):
 
 
 def test_it_tells_the_story_in_its_order(player):
-    before, early, late, after = (player.at(BEGAN + s) for s in (2.0, 20.0, 30.0, 65.0))
+    before, early, late, after = (player.snapshot_at(BEGAN + s) for s in (2.0, 20.0, 30.0, 65.0))
     assert (before.state, before.step, before.loss) == ("waiting", 0, None)
     assert (early.state, kinds(early)) == ("running", [])
     assert (late.state, kinds(late)) == ("slow", [("straggler", 2)])
@@ -38,20 +38,20 @@ def test_it_tells_the_story_in_its_order(player):
 
 
 def test_the_events_are_those_that_had_happened(player):
-    assert [event.text for event in player.at(BEGAN + 40).events] == ["connected", "late"]
-    assert [event.text for event in player.at(BEGAN + 10).events] == ["connected"]
+    assert [event.text for event in player.snapshot_at(BEGAN + 40).events] == ["connected", "late"]
+    assert [event.text for event in player.snapshot_at(BEGAN + 10).events] == ["connected"]
 
 
 def test_its_end_is_what_the_recording_shows(player):
     run = player._recording.run
-    assert player.at(player.end).verdict == recorded_snapshot(run).verdict
-    assert player.at(player.end + 1e6).state == "done"
-    assert player.at(player.end - 0.1).state == "running"
+    assert player.snapshot_at(player.end).verdict == recorded_snapshot(run).verdict
+    assert player.snapshot_at(player.end + 1e6).state == "done"
+    assert player.snapshot_at(player.end - 0.1).state == "running"
 
 
 def test_a_run_that_was_stopped_is_not_being_stopped_before_that(home):
     player = Player(record(story(60, begin=20, end=40), stopping=True, stopping_at=BEGAN + 5))
-    assert player.at(BEGAN + 3).run.kill_at is None, "nobody was asked yet: x has nothing to kill"
+    assert player.snapshot_at(BEGAN + 3).run.kill_at is None, "nobody was asked yet: x has nothing to kill"
     player.close()
 
 
@@ -65,7 +65,7 @@ def straight(tmp_path_factory):
         patch.setenv("DDPMON_HOME", str(tmp_path_factory.mktemp("home")))
         run = record(story(900, ranks=2, late=1, begin=300, end=600), judged="all")
         player = Player(run)
-        shown = {seconds: player.at(BEGAN + seconds) for seconds in np.arange(1.0, 38.0).tolist()}
+        shown = {seconds: player.snapshot_at(BEGAN + seconds) for seconds in np.arange(1.0, 38.0).tolist()}
         player.close()
         yield lambda: (run, shown)  # hypothesis would print what it is, at length
 
@@ -76,10 +76,10 @@ def test_wherever_it_came_from_a_place_looks_the_same(straight, places):
     run, shown = straight()
     player = Player(run)
     for place in places:
-        player.at(BEGAN + place)
+        player.snapshot_at(BEGAN + place)
         seconds = max(1.0, float(round(place)))
         if seconds in shown:
-            jumped, played = player.at(BEGAN + seconds), shown[seconds]
+            jumped, played = player.snapshot_at(BEGAN + seconds), shown[seconds]
             assert (jumped.step, jumped.window[1:] if jumped.window else None) == (
                 played.step,
                 played.window[1:] if played.window else None,
@@ -97,36 +97,36 @@ def test_a_jump_reads_a_bounded_part_of_a_long_run(home, monkeypatch):
     player = Player(record(story(4_500, ranks=2, late=1, begin=4_000, end=4_500)))
     read, steps_from = [], Merged.steps_from
     monkeypatch.setattr(Merged, "steps_from", lambda *args: read.append(steps_from(*args)) or read[-1])
-    assert player.at(player.end - 5.0).step > 4_200
-    assert player.at(BEGAN + 75).state == "running"
+    assert player.snapshot_at(player.end - 5.0).step > 4_200
+    assert player.snapshot_at(BEGAN + 75).state == "running"
     assert 1_000 < sum(map(len, read)) < 6_000
     player.close()
 
 
 def test_restarted_ranks_count_their_steps_again(home):
     player = Player(record(story(900, begin=900), restarts=[450]))
-    first, second = player.at(BEGAN + 15), player.at(BEGAN + 30)
+    first, second = player.snapshot_at(BEGAN + 15), player.snapshot_at(BEGAN + 30)
     assert first.ranks[0].pid != second.ranks[0].pid
     assert 250 < first.step < 450
     assert 150 < second.step < 450
-    assert player.at(BEGAN + 15).ranks[0].pid == first.ranks[0].pid
+    assert player.snapshot_at(BEGAN + 15).ranks[0].pid == first.ranks[0].pid
     player.close()
 
 
 def test_a_rank_that_died_is_well_until_then(home):
     run = record(story(600, begin=600), dead=[1], exit_code=1, ended_at=BEGAN + 40)
     player = Player(run)
-    assert player.at(BEGAN + 20).ranks[1].health == "ok"
-    assert player.at(BEGAN + 36).ranks[1].health == "dead"
+    assert player.snapshot_at(BEGAN + 20).ranks[1].health == "ok"
+    assert player.snapshot_at(BEGAN + 36).ranks[1].health == "dead"
     player.close()
 
 
 def test_from_step_to_step_and_back(player):
     at = BEGAN + 20
-    shown = player.at(at).step
+    shown = player.snapshot_at(at).step
     for by, step in ((1, shown + 1), (1, shown + 2), (-1, shown + 1), (-1, shown)):
         at = player.step_from(at, by)
-        assert player.at(at).step == step
+        assert player.snapshot_at(at).step == step
     assert player.step_from(player.end, 1) == player.end
     assert player.step_from(player.begin, -1) <= player.first_step + 1e-3
 
@@ -149,7 +149,7 @@ def test_a_step_that_cannot_be_read_is_lost_and_the_rest_plays_on(player):
     with sqlite3.connect(player._recording.path) as db:
         db.execute("UPDATE step_blocks SET rows = x'c1' WHERE first_step = 901")
     db.close()
-    assert player.at(BEGAN + 20).records_lost == 0
-    shot = player.at(BEGAN + 60)
+    assert player.snapshot_at(BEGAN + 20).records_lost == 0
+    shot = player.snapshot_at(BEGAN + 60)
     assert shot.records_lost == 400
     assert shot.window[1] > 1000

@@ -38,7 +38,7 @@ def watched(own):
                 root.tell(rank, fresh)
         root.turn()
         root.store.judge(second, BEGAN + second)
-        root.recorder.findings(root.store.ledger)
+        root.recorder.record_findings(root.store.ledger)
         shown[second] = facts(root.store.findings)
     run = root.end(judge=True)
     return run, shown, facts(root.store.findings), root.store.verdict.text
@@ -77,9 +77,9 @@ def test_report_ended_dashboard_and_replay_show_what_the_hub_showed_and_judge_no
         assert facts(ended.findings) == at_end
         assert ended.window == (401, 1000), "its means are of the last window"
         player = Player(run)
-        assert facts(player.at(player.end).findings) == at_end
+        assert facts(player.snapshot_at(player.end).findings) == at_end
         for second, shown in live.items():
-            replayed = facts(player.at(BEGAN + second).findings) if second % 3 == 0 else shown
+            replayed = facts(player.snapshot_at(BEGAN + second).findings) if second % 3 == 0 else shown
             assert [(f[0], *f[2:4]) for f in replayed] == [(f[0], *f[2:4]) for f in shown]
             assert [f[5] for f in replayed] == [f[5] for f in shown]
         player.close()
@@ -132,7 +132,7 @@ def test_at_its_end_a_run_that_was_late_before_the_last_steps_was_so_since_then_
             database.execute("UPDATE checkpoints SET value = ? WHERE name = 'judged'", (blob,))
     database.close()
     player = Player(run)
-    for end in (recorded_snapshot(run), player.at(player.end)):
+    for end in (recorded_snapshot(run), player.snapshot_at(player.end)):
         (finding,) = end.findings
         assert (finding.since_step, finding.until_step) == (450, pytest.approx(796, abs=5))
         told = [event.text for event in end.events]
@@ -150,7 +150,7 @@ def test_a_loss_that_is_not_finite_is_told_of_its_first_step_however_little_of_t
     player = Player(run)
     (reported,) = recorded.recorded_report(run)["findings"]
     assert (reported["kind"], reported["since_step"], reported["evidence"]["value"]) == ("loss_not_finite", 26, "inf")
-    for shot in (recorded_snapshot(run), player.at(player.end)):
+    for shot in (recorded_snapshot(run), player.snapshot_at(player.end)):
         assert [finding.text for finding in shot.findings] == [reported["text"]]
     player.close()
 
@@ -166,7 +166,7 @@ def test_the_heat_of_a_run_that_has_ended_is_of_all_of_it_or_of_some_steps_of_ea
         heat=SeriesRequest(("own",), per_column=WHOLE_RUN, rows=2, columns=94, beyond_chance=True)
     )
     ended.request_view(view_request)
-    for heat in (ended.snapshot().heat, player.at(player.end, view_request).heat):
+    for heat in (ended.snapshot().heat, player.snapshot_at(player.end, view_request).heat):
         assert (heat.steps, heat.first, heat.columns, heat.last_step) == (32, 0, 94, 3000)
         first, late = heat.cells[:94], heat.cells[94:]
         assert NOTHING not in heat.cells

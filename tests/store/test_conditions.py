@@ -18,7 +18,7 @@ def process(samples, trains_since_us=10 * SECOND):
 
 
 def of(*args, **kwargs):
-    return RecentSamples().of(process(*args, **kwargs)).conditions
+    return RecentSamples().summary_of(process(*args, **kwargs)).conditions
 
 
 def samples(count, first=20, **values):
@@ -58,23 +58,23 @@ def test_before_the_first_step_nothing_is_known():
 
 def test_a_new_sample_is_worked_in_and_an_old_one_not_again():
     known, rank = RecentSamples(), process(samples(4, starved_share=0.5, rss_bytes=100))
-    first = known.of(rank)
+    first = known.summary_of(rank)
     assert (first.conditions.starved, first.memory.rss_bytes) == ([0.5] * 4, 100)
-    assert known.of(rank) is first
+    assert known.summary_of(rank) is first
     rank.samples.append(Sample(30 * SECOND, starved_share=0.1))
-    assert known.of(rank).conditions.starved == [0.5] * 4 + [0.1]
+    assert known.summary_of(rank).conditions.starved == [0.5] * 4 + [0.1]
 
 
 def test_a_rank_without_samples_has_no_memory_to_tell_of():
-    assert RecentSamples().of(process([])).memory is None
+    assert RecentSamples().summary_of(process([])).memory is None
 
 
 def test_memory_that_a_rank_gives_up_as_it_leaves_does_not_count():
     rank = process(samples(4, rss_bytes=100) + samples(1, 24, rss_bytes=5))
     rank.last_end_us = 23 * SECOND
-    assert RecentSamples().of(rank).memory.rss_bytes == 5, "it may come on after a pause"
+    assert RecentSamples().summary_of(rank).memory.rss_bytes == 5, "it may come on after a pause"
     rank.left = True
-    assert RecentSamples().of(rank).memory.rss_bytes == 100
+    assert RecentSamples().summary_of(rank).memory.rss_bytes == 100
 
 
 def test_memory_that_grows_is_seen_over_more_samples_than_are_kept():
@@ -83,7 +83,7 @@ def test_memory_that_grows_is_seen_over_more_samples_than_are_kept():
     for second in range(1, 400):
         sizes = {"rss_bytes": 1000 * second, "gpu_reserved_bytes": 7000, "gpu_alloc_retries": max(second - 393, 0)}
         rank.samples.append(Sample(second * SECOND, **sizes))
-        told = known.of(rank).memory
+        told = known.summary_of(rank).memory
     assert list(told.trends) == ["rss_bytes"]
     assert told.trends["rss_bytes"].per_s == pytest.approx(1000)
     assert (told.trained_s, told.retry_seconds) == (385.0, 2), "of the last summary, which holds for five seconds"
@@ -95,12 +95,12 @@ def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_go
     for second in range(20, 320):
         rank.samples.append(Sample(second * SECOND, gpu_clock_mhz=1700.0 if second < 65 else 1500.0))
         rank.last_end_us = second * SECOND
-        before, after = known.of(rank).conditions.around(*[(second - 64) * SECOND] * 2)
+        before, after = known.summary_of(rank).conditions.around(*[(second - 64) * SECOND] * 2)
         if second < 22:
             assert (before, after) == (None, None)
         if second >= 75:
             assert (before.gpu_clock_mhz, after.gpu_clock_mhz) == (1700.0, pytest.approx(1500.0))
-    assert known.of(rank).conditions.around(300 * SECOND, 0)[0] is None
+    assert known.summary_of(rank).conditions.around(300 * SECOND, 0)[0] is None
 
 
 def test_what_takes_the_cores_is_what_the_rank_had_told_by_then():
@@ -114,4 +114,4 @@ def test_what_takes_the_cores_is_what_the_rank_had_told_by_then():
     assert [rivals.throttled_share for rivals, _ in known] == [0.0, 0.3, 0.3, 0.5, 0.5]
     assert [sorted(cores) for _, cores in known] == [[], [30], [30], [40], [40]]
     assert len(rank.on_cores) == 2
-    assert RecentSamples().of(rank).conditions.cpu_rivals.throttled_share == 0.5
+    assert RecentSamples().summary_of(rank).conditions.cpu_rivals.throttled_share == 0.5

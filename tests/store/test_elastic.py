@@ -43,7 +43,7 @@ class Nodes:
     def say(self, pid, rank, node, world_size=4, restart=0, world="", stage=STAGE_GROUP, began_us=0):
         hello = Hello(PROTOCOL, "run", rank, rank % 2, world_size, node, f"host{node}", pid, stage, restart=restart)
         hello.world, hello.began_us = world, began_us
-        return self.registry.hello(hello, b"%d" % pid, self.now, Launched(0, node))
+        return self.registry.register(hello, b"%d" % pid, self.now, Launched(0, node))
 
     def joins(self, process, world):
         """Its process group is up."""
@@ -51,7 +51,7 @@ class Nodes:
         return self.say(hello.pid, hello.rank, hello.through, hello.world_size, hello.restart, world)
 
     def beats(self, process):
-        return self.registry.speaker(
+        return self.registry.sender_of(
             b"%d" % process.hello.pid, process.rank, process.hello.pid, self.now, Launched(0, process.hello.through)
         )
 
@@ -59,7 +59,7 @@ class Nodes:
         ranks = [self.start(rank, rank // 2) for rank in range(4)]
         for rank in ranks:
             self.joins(rank, world)
-        assert self.seated() == ranks
+        assert self.with_ranks() == ranks
         return ranks
 
     def end(self, *processes):
@@ -69,8 +69,8 @@ class Nodes:
             if process.process:
                 process.process = DEAD
 
-    def seated(self):
-        return [self.registry.seats[rank] for rank in sorted(self.registry.seats)]
+    def with_ranks(self):
+        return [self.registry.process_of_rank[rank] for rank in sorted(self.registry.process_of_rank)]
 
 
 @pytest.mark.parametrize("world", ["w2", "w1", ""], ids=["named", "of the same store", "without a name"])
@@ -82,7 +82,7 @@ def test_a_restart_that_only_one_node_counts_is_one_new_attempt(world, order):
     new = {rank: nodes.start(rank, rank // 2, restart=rank // 2) for rank in order}
     for process in new.values():
         nodes.joins(process, world)
-    assert nodes.seated() == [new[rank] for rank in range(4)]
+    assert nodes.with_ranks() == [new[rank] for rank in range(4)]
     assert nodes.registry.attempt == 1
     assert not nodes.registry.refusals.rows()
 
@@ -93,10 +93,10 @@ def test_ranks_of_a_node_that_restarts_wait_for_those_of_the_others_to_be_gone()
     nodes.end(*old[2:])
     new = [nodes.start(rank, 1, restart=1) for rank in (2, 3)]
     nodes.beats(new[0])
-    assert nodes.seated()[:2] == old[:2]
+    assert nodes.with_ranks()[:2] == old[:2]
     nodes.end(*old[:2])
     nodes.beats(new[0])
-    assert nodes.seated() == new[:1]
+    assert nodes.with_ranks() == new[:1]
     assert nodes.registry.reseated == new[:1]
 
 
@@ -110,11 +110,11 @@ def test_a_world_that_shrinks_leaves_nobody_of_a_node_that_nothing_is_heard_of(w
     new = [nodes.start(rank, 0, world_size=2) for rank in (0, 1)]
     for process in new:
         nodes.joins(process, world)
-    assert nodes.seated() == new
+    assert nodes.with_ranks() == new
     assert nodes.registry.world_size == 2
     nodes.beats(old[3])
     nodes.joins(old[2], "w1")
-    assert nodes.seated() == new, "who comes back late is of the world before"
+    assert nodes.with_ranks() == new, "who comes back late is of the world before"
     assert world == "w1" or not nodes.registry.refusals.rows()
 
 
@@ -128,8 +128,8 @@ def test_a_world_that_grows_and_ranks_with_other_numbers_begin_a_new_attempt():
     new = {rank: nodes.start(rank, 1 - rank // 2) for rank in (3, 0, 1, 2)}
     for process in new.values():
         nodes.joins(process, "w2")
-    assert nodes.seated() == [new[rank] for rank in range(4)]
-    assert (nodes.registry.world_size, nodes.registry.attempt, nodes.registry.nodes) == (4, 1, 2)
+    assert nodes.with_ranks() == [new[rank] for rank in range(4)]
+    assert (nodes.registry.world_size, nodes.registry.attempt, nodes.registry.node_count) == (4, 1, 2)
     assert not nodes.registry.refusals.rows()
 
 
@@ -138,7 +138,7 @@ def test_ranks_that_live_are_displaced_by_nobody_who_names_another_world():
     old = nodes.first_world()
     stranger = nodes.start(0, 0, world_size=2, world="w2", stage=STAGE_GROUP)
     nodes.beats(stranger)
-    assert nodes.seated() == old
+    assert nodes.with_ranks() == old
     assert nodes.registry.world_size == 4
 
 
@@ -150,12 +150,12 @@ def test_a_hub_that_starts_anew_knows_which_world_was_the_last():
     for process in new:
         nodes.joins(process, "w2")
     again = Registry("run", 4, "host0")
-    again.restore([*old, *new])
-    assert [again.seats[rank] for rank in range(4)] == new
+    again.add_recorded([*old, *new])
+    assert [again.process_of_rank[rank] for rank in range(4)] == new
     late = nodes.say(old[2].hello.pid, 2, 1, world="w1")
-    assert again.seats[2] is new[2]
-    again.seat(late, nodes.now)
-    assert again.seats[2] is new[2]
+    assert again.process_of_rank[2] is new[2]
+    again.assign_rank(late, nodes.now)
+    assert again.process_of_rank[2] is new[2]
 
 
 @pytest.mark.parametrize("world", ["w2", "w1"], ids=["named anew", "of the same store"])
@@ -168,17 +168,17 @@ def test_ranks_that_run_another_program_are_a_new_attempt_and_what_they_lost_bef
     new = [nodes.say(process.hello.pid, process.rank, process.hello.through, began_us=9) for process in old]
     for process in new:
         nodes.say(process.hello.pid, process.rank, process.hello.through, world=world, began_us=9)
-    assert nodes.seated() == new
+    assert nodes.with_ranks() == new
     assert nodes.registry.attempt == 1
     assert not nodes.registry.refusals.rows()
-    assert sorted((process.attempt, process.lost) for process in nodes.registry.everyone.values()) == [
+    assert sorted((process.attempt, process.lost_records) for process in nodes.registry.processes.values()) == [
         *[(0, 2)] * 4,
         *[(1, 0)] * 4,
     ]
     restored = Registry("run", 4, "host0")
-    restored.restore([*old, *new])
-    assert len(restored.everyone) == 8
-    assert [restored.seats[rank] for rank in range(4)] == new
+    restored.add_recorded([*old, *new])
+    assert len(restored.processes) == 8
+    assert [restored.process_of_rank[rank] for rank in range(4)] == new
 
 
 def test_ranks_that_run_another_program_before_their_first_step_are_the_same_attempt():
@@ -187,4 +187,4 @@ def test_ranks_that_run_another_program_before_their_first_step_are_the_same_att
     old.seq = 7
     new = nodes.say(old.hello.pid, 0, 1, began_us=9)
     assert (new.id, new.attempt, new.seq) == (old.id, 0, 0)
-    assert list(nodes.registry.everyone.values()) == nodes.seated() == [new]
+    assert list(nodes.registry.processes.values()) == nodes.with_ranks() == [new]

@@ -13,8 +13,8 @@ HOSTS = {0: "here", 1: "here"}
 
 def by_records(first):
     told = records(OWN, first=1)
-    yield 1, [step.step for step in first.take(0, told[0])]
-    yield 2, [step.step for step in first.take(1, told[1])]
+    yield 1, [step.step for step in first.keep_first_step(0, told[0])]
+    yield 2, [step.step for step in first.keep_first_step(1, told[1])]
 
 
 def by_rows(first):
@@ -39,5 +39,5 @@ def test_it_is_taken_out_and_shown_once_every_rank_told_of_it(told):
 def test_a_rank_that_is_watched_from_a_later_step_on_has_none():
     first = FirstStep()
     told = records(OWN, first=2)
-    assert [first.take(rank, told[rank]) for rank in (0, 1)] == [told[0], told[1]]
+    assert [first.keep_first_step(rank, told[rank]) for rank in (0, 1)] == [told[0], told[1]]
     assert first.world(2, HOSTS, "here", set()) is None

@@ -22,12 +22,12 @@ def store():
     store = Store(run, Registry("run", 2, "here"), Clock(0, time.time()), live=True)
     for rank in range(2):
         hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_TRAINING)
-        process = store.registry.hello(hello, b"%d" % rank, 100.0)
+        process = store.registry.register(hello, b"%d" % rank, 100.0)
         process.trains_since_us, process.last_end_us, process.steps = SECOND, 100 * SECOND, 1000
         for second in range(2, 101):
             sample = Sample(second * SECOND, rss_bytes=(1 << 30) + rank * second * (4 << 20), memory_left_bytes=1 << 34)
             process.samples.append(sample)
-            store.recent_samples.of(process)
+            store.recent_samples.summary_of(process)
     return store
 
 
@@ -43,7 +43,7 @@ def give_up(process):
 
 def test_a_leak_lasts_until_the_run_has_ended(store):
     assert growth(store, 100.5) == [("warn", [1], True)]
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         give_up(process)
         assert growth(store, 101.0) == [("warn", [1], True)]
     store.run = dataclasses.replace(store.run, exit_code=0, ended_at=time.time())
@@ -53,12 +53,12 @@ def test_a_leak_lasts_until_the_run_has_ended(store):
 
 def test_a_leak_is_over_once_its_rank_has_left_and_others_go_on(store):
     assert growth(store, 100.5) == [("warn", [1], True)]
-    give_up(store.registry.seats[1])
+    give_up(store.registry.process_of_rank[1])
     assert growth(store, 101.0) == [("info", [1], False)]
 
 
 def test_a_process_on_a_gpu_that_is_a_rank_of_the_run_is_told_as_that_rank(store):
-    first, second = store.registry.seats[0], store.registry.seats[1]
+    first, second = store.registry.process_of_rank[0], store.registry.process_of_rank[1]
     first.hello.gpu, second.hello.gpu = "a", "b"
     first.hello.gpu_users = [GpuUser(4_100_001, "python", 1 << 29, of_run=True), GpuUser(77, "vllm", 1 << 30)]
     shot = snapshot(store, "e", 1, 101.0, time.time())

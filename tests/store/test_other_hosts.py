@@ -69,7 +69,7 @@ def test_a_replay_plays_the_ranks_of_every_machine_side_by_side(root):
     root.train(told(late=3), 1, 400)
     player = Player(root.end())
     assert player.end - player.begin < 60
-    middle = player.at(player.begin + FIRST_US / 1e6 + 8)
+    middle = player.snapshot_at(player.begin + FIRST_US / 1e6 + 8)
     player.close()
     assert {rank.steps for rank in middle.ranks} <= set(range(150, 260))
     assert len({rank.steps for rank in middle.ranks}) <= 2
@@ -96,7 +96,7 @@ def test_steps_in_which_a_machine_was_not_heard_are_read_as_those_of_a_part(root
 
 def _played(run):
     player = Player(run)
-    shot = player.at(player.end - 0.5)
+    shot = player.snapshot_at(player.end - 0.5)
     player.close()
     return shot
 
@@ -124,11 +124,11 @@ def test_silences_join_and_part():
     assert silences.take_changed() == expected
     assert silences.take_changed() == []
     again = Silences(expected)
-    whole = again.whole(0, range(1, 101), (0, 1)).tolist()
+    whole = again.steps_without_silence(0, range(1, 101), (0, 1)).tolist()
     assert [step for step, all_heard in enumerate(whole, 1) if not all_heard] == [*range(10, 40), *range(60, 70)]
-    assert again.whole(0, range(1, 101), (0, 1, 2, 3)).all()
-    assert not again.whole(1, range(5, 10), (1, 2, 3)).any()
-    assert again.whole(2, range(5, 10), (1,)).all()
+    assert again.steps_without_silence(0, range(1, 101), (0, 1, 2, 3)).all()
+    assert not again.steps_without_silence(1, range(5, 10), (1, 2, 3)).any()
+    assert again.steps_without_silence(2, range(5, 10), (1,)).all()
     again.add(0, 12, 15, [1])  # played again
     assert again.take_changed() == []
 

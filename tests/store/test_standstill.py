@@ -31,7 +31,7 @@ def seat(store, now, pids=(4_100_000, 4_100_001)):
     found = []
     for rank, pid in enumerate(pids):
         hello = Hello(PROTOCOL, "run", rank, rank, len(pids), 0, "here", pid, STAGE_MODEL)
-        found.append(store.registry.hello(hello, b"%d" % rank, now))
+        found.append(store.registry.register(hello, b"%d" % rank, now))
     return found
 
 
@@ -42,12 +42,12 @@ def train(store, pause_ms=0.0, pause_at=150, steps=200):
     told = records(own, first=1)
     for process in seat(store, 90.0):
         process.steps = steps
-        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
-    store.digest()
+        store.add_steps(process, process.count_new_steps(told[process.rank]), 100.0)
+    store.add_arrived()
 
 
 def judged(store, now):
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         process.heard_at = now
     store.judge(now, time.time())
     return store.state
@@ -61,7 +61,7 @@ def test_steps_that_stop_are_a_stall_within_15_s(store):
 
 def test_a_run_whose_steps_a_cuda_graph_replays_is_not_stalled(store):
     train(store)
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         process.hello.missing = {STEPS: "a CUDA graph has captured the training"}
     assert judged(store, 105.0) == "running"
     assert "replays" not in store.verdict.text, "the graph may contain only a part of each step"
@@ -86,7 +86,7 @@ def stack(process, *frames, blocked=False):
 
 
 def tell(store, now, line="train.py:5 load"):
-    first, second = store.registry.seats.values()
+    first, second = store.registry.process_of_rank.values()
     first.take_stack(stack(first, "train.py:9 main", blocked=True), now)
     second.take_stack(stack(second, line, "train.py:9 main"), now)
 
@@ -109,7 +109,7 @@ def test_a_slow_start_is_waited_for(store):
     for now in range(5, 60, 2):
         tell(store, float(now))
         assert judged(store, float(now)) == "waiting"
-    for process in store.registry.seats.values():  # its first step began when the process did
+    for process in store.registry.process_of_rank.values():  # its first step began when the process did
         process.stack = msgspec.structs.replace(process.stack, time_us=60_000_000)
     store.run = dataclasses.replace(store.run, stopping=True, exit_code=1, ended_at=time.time())
     assert judged(store, 60.0) == "stopped"
@@ -183,7 +183,7 @@ def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):
 
 def test_a_rank_that_its_killed_peer_set_free_does_not_hide_who_was_missing(store):
     train(store)
-    first, second = store.registry.seats.values()
+    first, second = store.registry.process_of_rank.values()
 
     def at(process, *frames, blocked):
         return msgspec.structs.replace(stack(process, *frames, blocked=blocked), time_us=9_000_000, step=200)

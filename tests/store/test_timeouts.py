@@ -26,11 +26,11 @@ def store():
     told = records(own_times(100, 2), first=1)
     for rank in range(2):
         hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_MODEL)
-        process = store.registry.hello(hello, b"%d" % rank, 90.0)
+        process = store.registry.register(hello, b"%d" % rank, 90.0)
         process.steps = 100
         process.take_work(100, None, 100.0)
-        store.add_steps(process, process.fresh(told[rank]), 100.0)
-    store.digest()
+        store.add_steps(process, process.count_new_steps(told[rank]), 100.0)
+    store.add_arrived()
     return store
 
 
@@ -43,7 +43,7 @@ def stack(process, line, *, blocked=True, timeout_s=TIMEOUT_S):
 
 def evaluates(store, now, beat=True, **more):
     """Rank 0 evaluates, rank 1 waits for it."""
-    first, second = (store.registry.seats[rank] for rank in (0, 1))
+    first, second = (store.registry.process_of_rank[rank] for rank in (0, 1))
     for process in (first, second):
         process.heard_at = now
     first.take_work(first.beats + beat, EVALUATION, now)
@@ -61,7 +61,7 @@ def test_a_wait_began_when_its_rank_was_heard_last(store):
 
 
 def test_a_rank_that_was_seen_elsewhere_after_it_was_heard_waits_since_then(store):
-    second = store.registry.seats[1]
+    second = store.registry.process_of_rank[1]
     second.take_stack(stack(second, "train.py:5 tokenize", blocked=False), 200.0)
     second.take_stack(stack(second, "train.py:6 tokenize", blocked=False), 220.0)
     evaluates(store, 222.0)
@@ -70,7 +70,7 @@ def test_a_rank_that_was_seen_elsewhere_after_it_was_heard_waits_since_then(stor
 
 
 def test_before_anything_was_heard_of_a_rank_it_waits_since_it_said_so(store):
-    for process in store.registry.seats.values():
+    for process in store.registry.process_of_rank.values():
         process.beats, process.beat_at = 0, 0.0
     evaluates(store, 150.0, beat=False)
     evaluates(store, 152.0, beat=False)
@@ -79,7 +79,7 @@ def test_before_anything_was_heard_of_a_rank_it_waits_since_it_said_so(store):
 
 def test_the_wait_that_is_over_first_is_told(store):
     evaluates(store, 250.0)
-    first = store.registry.seats[0]
+    first = store.registry.process_of_rank[0]
     first.take_stack(stack(first, "train.py:8 main", timeout_s=30.0), 250.5)
     wait = next_timeout(store.registry, 251.0, UNIX)
     assert (wait.waited_s, wait.timeout_s) == (1.0, 30.0)
@@ -88,7 +88,7 @@ def test_the_wait_that_is_over_first_is_told(store):
 @pytest.mark.parametrize("why", ["unknown", "went on", "heard since", "long ago", "died"])
 def test_where_nobody_is_known_to_wait_for_so_long_there_is_no_wait(store, why):
     evaluates(store, 250.0, timeout_s=None if why == "unknown" else TIMEOUT_S)
-    second = store.registry.seats[1]
+    second = store.registry.process_of_rank[1]
     if why == "went on":
         second.steps = 101
     if why == "heard since":

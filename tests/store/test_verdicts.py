@@ -29,7 +29,7 @@ def greet(store, restart, **told):
         pid = 4_100_000 + 10 * restart + rank
         hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", pid, STAGE_MODEL, restart=restart)
         hello = msgspec.structs.replace(hello, **{name: value.format(rank) for name, value in told.items()})
-        ranks.append(store.registry.hello(hello, b"%d" % pid, 90.0 + restart))
+        ranks.append(store.registry.register(hello, b"%d" % pid, 90.0 + restart))
     return ranks
 
 
@@ -41,9 +41,9 @@ def test_a_restarted_run_does_not_speak_of_the_attempt_before(store):
     told = records(own_times(20, 2), first=1)
     first = greet(store, 0)
     for process in first:
-        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
+        store.add_steps(process, process.count_new_steps(told[process.rank]), 100.0)
     store.failures.append(Failure(1, first[1].hello.pid, 90, "ValueError: no such class", "Traceback …"))
-    store.digest()
+    store.add_arrived()
     store.judge(100.0, time.time())
     assert shown(store).verdict == "rank 1 failed: ValueError: no such class"
     for process in first:
@@ -59,9 +59,9 @@ def test_the_cause_follows_the_launchers_table_though_the_end_was_judged_before(
     told = records(own_times(20, 2), first=1)
     ranks = greet(store, 0)
     for process in ranks:
-        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
+        store.add_steps(process, process.count_new_steps(told[process.rank]), 100.0)
     store.failures.append(Failure(1, ranks[1].hello.pid, 90, "ValueError: no such class", "Traceback …"))
-    store.digest()
+    store.add_arrived()
     store.run = dataclasses.replace(store.run, exit_code=1, ended_at=time.time())
     store.judge(100.0, time.time())
     store.ending = Ending([Ended(0, 0, ranks[0].hello.pid, -11, root=True)])
@@ -75,8 +75,8 @@ def test_the_cause_follows_the_launchers_table_though_the_end_was_judged_before(
 def test_long_transfers_of_gloo_between_gpus_are_advised_to_use_nccl(store, gpu, advised):
     told = records(own_times(100, 2), transfer=30, first=1)
     for process in greet(store, 0, backend="gloo", device="cuda:{}", gpu=gpu):
-        store.add_steps(process, process.fresh(told[process.rank]), 100.0)
-    store.digest()
+        store.add_steps(process, process.count_new_steps(told[process.rank]), 100.0)
+    store.add_arrived()
     store.judge(100.0, time.time())
     (found,) = (one for one in shown(store).findings if one.kind == "communication_bound")
     assert ("use the backend nccl" in found.advice) == advised

@@ -41,7 +41,7 @@ def source(histories=None, **options):
     own, loss = histories.series("own"), histories.series("loss")
     last_s = own.seconds[-1] if own.seconds else 0.0
     shot = snapshots.replace(
-        calm, at=calm.run.started_at + last_s, loss_series=loss, own_series=own, quantities=histories.names
+        calm, at=calm.run.started_at + last_s, loss_series=loss, own_series=own, quantities=histories.quantities_present
     )
     store = through_time.store_of(own_times(20, 8), per_host=4)
     store.histories = histories

@@ -55,7 +55,7 @@ def store_of(own, *, loss=None, gpu=False):
             device_name="NVIDIA H100 80GB HBM3" if gpu else "",
         )  # fmt: skip
         process = RankProcess(rank + 1, 0, hello, greeted=True, stage=STAGE_TRAINING, steps=steps)
-        registry.seats[rank] = registry.everyone[hello.pid] = process
+        registry.process_of_rank[rank] = registry.processes[hello.pid] = process
         process.heard_at = time_of(told)
         for second in range(3):
             process.samples.append(
@@ -67,10 +67,10 @@ def store_of(own, *, loss=None, gpu=False):
                 )
             )  # fmt: skip
     for rank, recorded in told.items():
-        process = registry.seats[rank]
+        process = registry.process_of_rank[rank]
         store.sample_bins.add(rank, HOST, process.samples)
-        store.add_steps(process, process.fresh(recorded), time_of(told))
-    store.digest()
+        store.add_steps(process, process.count_new_steps(recorded), time_of(told))
+    store.add_arrived()
     store.judge(time_of(told), BEGAN + time_of(told))
     return store
 
@@ -93,7 +93,7 @@ class Inspected(FakeSource):
 
     def __init__(self, store, *, after_s=0.3, **options):
         self.store = store
-        self.now = max(p.heard_at for p in store.registry.seats.values()) + after_s
+        self.now = max(p.heard_at for p in store.registry.process_of_rank.values()) + after_s
         self.answers = {}
         self.cores = 16
         """None: nobody tells of them."""
@@ -116,7 +116,7 @@ class Inspected(FakeSource):
     def ask(self, ranks=(), profile_steps=0):
         super().ask(ranks, profile_steps)
         for rank in () if profile_steps else ranks:
-            process = self.store.registry.seats[rank]
+            process = self.store.registry.process_of_rank[rank]
             process.asked_at = self.now
             if rank in self.answers:
                 now_us = int(self.now * 1e6)
@@ -146,7 +146,7 @@ def late(steps=600, ranks=4, begin=400, rank=2, extra_ms=9.0, *, gpu=False, phas
 def at_work(ranks=8, *, gpu=True, seconds=240):
     """Ranks whose GPUs, one after the other, do nothing for some seconds each minute."""
     source = late(300, ranks, begin=200, gpu=gpu)
-    for rank, process in source.store.registry.seats.items():
+    for rank, process in source.store.registry.process_of_rank.items():
         last = process.samples[-1]
         samples = []
         for second in range(seconds):
@@ -167,7 +167,7 @@ def standing(ranks=4, rank=2):
     source = Inspected(store_of(own_times(200, ranks, noise=0.01, seed=3)))
     store = source.store
     source.now += 30.0
-    for number, process in store.registry.seats.items():
+    for number, process in store.registry.process_of_rank.items():
         process.heard_at = source.now
         blocked = number != rank
         frames = ["torch/autograd/graph.py:829 _engine_run_backward", "train.py:198 step"] if blocked else FRAMES
@@ -185,7 +185,7 @@ def dead(ranks=4, rank=2):
 
     source = Inspected(store_of(own_times(200, ranks, noise=0.01, seed=3)))
     store = source.store
-    store.registry.seats[rank].dead = True
+    store.registry.process_of_rank[rank].dead = True
     store.failures.append(Failure(rank, 900 + rank, int(source.now * 1e6), TRACEBACK.splitlines()[-1], TRACEBACK, 200))
     source.now += 1.0
     store.judge(source.now, BEGAN + source.now)

@@ -72,7 +72,7 @@ def test_a_stack_from_steps_ago_is_not_shown_as_where_the_rank_is():
     source = inspected.late()
 
     def goes_on(app, _):
-        process = source.store.registry.seats[2]
+        process = source.store.registry.process_of_rank[2]
         process.steps = process.stack.step + 1280
         source.renew(5.0)
         app.tick()
@@ -87,7 +87,7 @@ def test_while_a_rank_has_not_answered_it_says_so_and_then_why_not():
     assert "its Python stack, asking…" in seen(source, "p")[1]
 
     def gives_up(app, _):
-        process = source.store.registry.seats[2]
+        process = source.store.registry.process_of_rank[2]
         process.asked_at, process.unanswered = None, True
         source.renew(6.0)
         app.tick()
@@ -201,7 +201,7 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
     source.answers.clear()
 
     def answer(*_):
-        process = source.store.registry.seats[2]
+        process = source.store.registry.process_of_rank[2]
         process.take_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
         source.renew()
 
@@ -218,7 +218,7 @@ def test_what_its_device_does_through_time_stands_below_where_all_else_fits():
 
 def test_it_has_the_whole_screen_where_nothing_is_measured_of_a_device():
     source = inspected.late()
-    for process in source.store.registry.seats.values():
+    for process in source.store.registry.process_of_rank.values():
         process.samples.clear()
     source.renew()
     app, text = seen(source, size=(160, 50))

@@ -41,7 +41,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
     longest_steps.append(world)
     histories = Histories()
     histories.add_steps(world, world.end_us / 1e6)
-    seats = {
+    by_rank = {
         rank: SimpleNamespace(
             hello=SimpleNamespace(host=f"node{rank // per_host:02}", through=0), stack=None, asked_at=None,
             unanswered=False, held=None, left=False, dead=False, sample=None,
@@ -53,7 +53,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         heat=heat, sample_bins=sample_bins, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings), profile=None, clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(
-            seats=seats, world_size=len(seats), host="node00", host_is_silent=lambda process: False,
+            process_of_rank=by_rank, world_size=len(by_rank), host="node00", host_is_silent=lambda process: False,
             parallelism="DDP", unmeasured=[],
         ),
     )  # fmt: skip

@@ -48,7 +48,7 @@ class SlowRanks:
 
         """
         self.moment, self.slowdown, self.with_ranks = moment, slowdown, with_ranks
-        self.everyone = moment.evidence.conditions_by_rank
+        self.all_conditions = moment.evidence.conditions_by_rank
         self.world = world = moment.longer or moment.world
         self.is_all, self.world_size = slowdown.scope == "all", len(world.ranks)
         self.columns = [world.ranks.index(rank) for rank in slowdown.ranks]
@@ -177,7 +177,7 @@ class SlowRanks:
     @property
     def conditions(self) -> list[Any]:
         """Return the conditions of these ranks' processes and devices."""
-        return [self.everyone[rank] for rank in self.slowdown.ranks if rank in self.everyone]
+        return [self.all_conditions[rank] for rank in self.slowdown.ranks if rank in self.all_conditions]
 
     @property
     def subject(self) -> str:
@@ -189,12 +189,12 @@ class SlowRanks:
         """Return the host whose ranks are all slow, and how many ranks it has; None in a run on a single host."""
         if self.slowdown.scope == "host":
             return self.subject, len(self.slowdown.ranks)
-        return lone_host([*self.slowdown.ranks, *self.with_ranks], self.everyone)
+        return lone_host([*self.slowdown.ranks, *self.with_ranks], self.all_conditions)
 
     @property
     def host(self) -> str | None:
         """Return the host that has all slow ranks, in a run on several; for one rank, only if all ranks there are."""
-        there, everywhere = ({one.host for one in them} for them in (self.conditions, self.everyone.values()))
+        there, everywhere = ({one.host for one in them} for them in (self.conditions, self.all_conditions.values()))
         if self.slowdown.scope == "ranks" and len(there) == 1 < len(everywhere):
             return there.pop()
         return self._whole_host[0] if self._whole_host else None
@@ -222,7 +222,7 @@ class SlowRanks:
         own, step = (float(values[:, self.columns].mean()) for values in (part.own_ms, part.length_ms))
         ago = (now_us - one.began_us[0], now_us - one.began_us[1]) if one.since > BEGINNING else None
         late = Lateness(one.ranks[0], one.phase, self.mean_excess_ms, own, step, self.subject, ago)
-        return cause(late, one.ranks, self.everyone, [self.world.ranks[place] for place in self.peers])
+        return cause(late, one.ranks, self.all_conditions, [self.world.ranks[place] for place in self.peers])
 
     @cached_property
     def line(self) -> SlowLine | None:

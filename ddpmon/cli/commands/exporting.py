@@ -90,7 +90,7 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
                     rows.write_csv(piece_iterator, recording.clock, file)
                 else:
                     trace.write(piece_iterator, run.name, file)
-    if recording.damaged:
+    if recording.is_damaged:
         print(f"ddpmon: {recording.path} is damaged; the export contains only its readable parts", file=sys.stderr)
 
 

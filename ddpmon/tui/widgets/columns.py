@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rich.cells import cell_len
 
 from ddpmon import numbers
-from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView, further
+from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView, other_quantities
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
@@ -131,7 +131,7 @@ COLUMNS: dict[str, RankColumn] = {
         left=True,
     ),
     **{name: _measured(name, width) for name, width in _MACHINE.items()},
-    **{row.name: _measured(row.name, max(7, len(row.heading) + 1)) for row in further(_MACHINE)},
+    **{row.name: _measured(row.name, max(7, len(row.heading) + 1)) for row in other_quantities(_MACHINE)},
     "steps": RankColumn("steps", 8, lambda rank: rank.steps or None, lambda value, _: numbers.count(int(value))),
     "pid": RankColumn("pid", 8, lambda rank: rank.pid or None, _whole, up=True),
     "state": RankColumn(

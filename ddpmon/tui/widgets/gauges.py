@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.messages import QUANTITIES, RankView, further
+from ddpmon.messages import QUANTITIES, RankView, other_quantities
 from ddpmon.messages.quantities import PERCENT
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line
@@ -71,7 +71,9 @@ GAUGES = tuple(
         QUANTITIES[name].get if name in QUANTITIES else gpu_number, keep, _FULL.get(name),
         name in {"gpu", "gpu_memory"},
     )
-    for name, keep in (_KEEP | {row.name: len(_KEEP) + place for place, row in enumerate(further(_KEEP))}).items()
+    for name, keep in (
+        _KEEP | {row.name: len(_KEEP) + place for place, row in enumerate(other_quantities(_KEEP))}
+    ).items()
 )  # fmt: skip
 
 

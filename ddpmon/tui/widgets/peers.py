@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.messages import NOTABLE, Quantity, RankView, Snapshot, chosen, further
+from ddpmon.messages import NOTABLE, Quantity, RankView, Snapshot, other_quantities, quantities_named
 from ddpmon.messages.quantities import MS
 from ddpmon.tui.frame import finite
 from ddpmon.tui.lines import Line, cut, plain
@@ -40,12 +40,12 @@ def script_phase(name: str, digits: int) -> Beside:
     return Beside(row, lambda value: numbers.aligned_ms(value, digits), marked=True)
 
 
-LATENESS = _rows(*chosen("late", "critical", "gc"))
+LATENESS = _rows(*quantities_named("late", "critical", "gc"))
 _FIRST = (
     *("learning_rate", "samples", "tokens", "gpu", "gpu_memory", "gpu_power", "gpu_temperature", "gpu_clock"),
     *("cpu", "starved", "rss", "threads", "major_faults", "minor_faults", "read", "written"),
 )
-OTHERS = _rows(*chosen(*_FIRST), *further(_FIRST))
+OTHERS = _rows(*quantities_named(*_FIRST), *other_quantities(_FIRST))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.messages import OWN_PHASES, QUANTITIES, Course, CoursesView, Quantity, RankView, Snapshot, chosen
+from ddpmon.messages import OWN_PHASES, QUANTITIES, Course, CoursesView, Quantity, RankView, Snapshot, quantities_named
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import axis
@@ -32,8 +32,8 @@ class _Row:
 
 _ROWS = (
     _Row(QUANTITIES["own"], "strong"),
-    *(_Row(row, "muted", "  ") for row in chosen(*OWN_PHASES)),
-    *(_Row(row) for row in chosen("wait", "transfer", "step", "loss")),
+    *(_Row(row, "muted", "  ") for row in quantities_named(*OWN_PHASES)),
+    *(_Row(row) for row in quantities_named("wait", "transfer", "step", "loss")),
 )
 
 
