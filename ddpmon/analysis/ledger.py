@@ -25,8 +25,8 @@ MAX_EARLIER_EPISODES = 2_000
 MAX_EPISODES = 32
 """Maximum number of episodes in a record; beyond that, the oldest two are merged."""
 EDGE_STEPS = 10
-"""Number of steps from the window's beginning within which a first step is not reliable: smoothing hides changes
-there."""
+"""Number of steps at the window's beginning in which a finding's first step is not reliable, because smoothing hides
+changes there."""
 COST_INTERVAL_S = 10.0
 """Minimum time between writing two rows that differ only in a growing cost."""
 

@@ -1,4 +1,4 @@
-"""Writes into a run's log where a job that ddpmon did not start prints, and where its ranks stay in C code.
+"""Notes in a run's log, for jobs that ddpmon did not start: the place of their output, and stacks stuck in C code.
 
 Standard library only.
 """

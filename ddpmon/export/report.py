@@ -199,7 +199,7 @@ def _losses(models: Sequence[str]) -> list[str]:
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
-    """Return the total as in "of 5,000 (epoch 2 of 3)", with the parts that are known."""
+    """Return the number of steps and epochs, as in " of 5,000 (epoch 2 of 3)", as far as they are known."""
     total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
     of_epochs = f" of {epochs:,}" if epochs else ""
     return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")

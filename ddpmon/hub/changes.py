@@ -34,7 +34,7 @@ _SHOWN_WITH = {"clocks": "timeline"}
 
 
 class Sent:
-    """Everything that was sent to a viewer, shared by all viewers that were sent the same. It is immutable."""
+    """State of a viewer: everything that was sent to it. Viewers that were sent the same share one immutable object."""
 
     def __init__(self) -> None:
         self._shot: Snapshot | None = None

@@ -374,7 +374,7 @@ class Downlink:
         return by_node
 
     def have_all_ended(self, *, failed: bool) -> bool:
-        """Return whether all ranks on nodes that are not silent have ended, and if `failed` their ends are reported."""
+        """Return whether all ranks have ended, except on silent nodes, and if `failed` their ends are reported."""
         by_node = self._by_node()
         heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]
         left = all(process.gone for node in heard for process in by_node[node.number])

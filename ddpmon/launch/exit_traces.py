@@ -1,4 +1,4 @@
-"""Finds out how a run ended whose end no supervisor saw, from traces of the kernel, torchrun and the ranks.
+"""Finds out how a run ended if no supervisor saw its end, from traces of the kernel, torchrun and the ranks.
 
 Standard library only.
 """

@@ -148,7 +148,7 @@ class Layout(msgspec.Struct, array_like=True):
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """A rank introduces itself: this is its first message on a connection, sent again whenever a field changes."""
+    """Facts about a rank: the first message that it sends on a connection, and again whenever a field changes."""
 
     protocol: SmallCount
     run_id: str

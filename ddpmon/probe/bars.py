@@ -281,7 +281,7 @@ class Bars:
     """Finds the training's bar, and what it shows. One thread alone uses this, and reads about once a second."""
 
     def __init__(self, *, join_late: bool = False) -> None:
-        """Begin without bars. join_late: the first bars to be read began before steps were counted."""
+        """Begin without bars. join_late: training already runs, so the first bars began before steps were counted."""
         self._joins_late = join_late
         self.total: int | None = None
         self.epoch: int | None = None

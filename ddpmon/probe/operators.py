@@ -19,8 +19,8 @@ ANCHOR = "ddpmon"
 """Name of the event that marks the training thread."""
 TRAINING_THREAD, COLLECTIVES = "training thread", "collectives"
 OF_AUTOGRAD = "autograd::engine::evaluate_function"
-"""Beginning of the names of autograd's operators. For tensors on a GPU, they run on a thread of their own, and the
-training thread waits for it in backward."""
+"""Beginning of the names of autograd's operators. In the backward of tensors on a GPU, autograd runs them on another
+thread, for which the training thread waits."""
 OF_PROFILER = frozenset({
     "Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource", "INVALID",
 })  # fmt: skip

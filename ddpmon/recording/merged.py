@@ -56,7 +56,7 @@ class Span(msgspec.Struct, array_like=True):
             raise ValueError(f"{self.steps} steps from {self.first_step} to {self.last_step}")
 
     def steps_between(self, begin: int, end: int) -> list[Step]:
-        """Return its steps from `begin` to before `end`.
+        """Return the span's steps from `begin` to before `end`.
 
         There are as many as were merged, spread evenly over their numbers and their time.
         """

@@ -32,7 +32,7 @@ class _Block(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True)
 class NodeBlock:
-    """Batches whose steps are rows of a table, except for those that do not fit into a row."""
+    """Batches of a node's ranks. Their steps are in one table, except for the steps that do not fit into a row."""
 
     batches: list[Batch]
     ends: list[int]

@@ -62,12 +62,12 @@ class Track:
         return self._merged.first_step_after(self.at_end.id, at_us - self.behind_us, self.at_end.last_step)
 
     def first_end_us(self) -> int | None:
-        """Return when the first of its steps ended, or None if it has no step."""
+        """Return when the process's first step ended, or None if it has no step."""
         end_us = self._merged.first_end_us(self.at_end.id)
         return None if end_us is None else end_us + self.behind_us
 
     def end_us(self, step: int) -> int | None:
-        """Return when one of its steps ended, or None if that step is not recorded."""
+        """Return when a step of the process ended, or None if the step is not recorded."""
         steps = self._merged.steps(self.at_end.id, step, step + 1)
         return steps[0].end_us + self.behind_us if steps else None
 

@@ -185,7 +185,7 @@ def from_there(message: bytes) -> FromThere:
 
 
 def from_here(message: bytes) -> FromHere:
-    """Decode a message of the near side. Raise WireError if it is unknown or invalid."""
+    """Decode a message from the dashboard's machine. Raise WireError if it is unknown or invalid."""
     decoded = decode(_from_here, message)
     if isinstance(decoded, Want):
         check_view_request(decoded.view_request)

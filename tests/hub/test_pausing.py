@@ -126,8 +126,8 @@ def test_an_evaluation_after_the_last_step_counts_too(store):
     store.add_closing_pauses(
         store.registry.process_of_rank[1], [Pause(EVALUATION, 0, 2_000_000), Pause(CHECKPOINT, 0, 500_000)]
     )
-    store.digest(final=True)
-    store.digest(final=True)
+    store.add_arrived(final=True)
+    store.add_arrived(final=True)
     times = snapshot(store, "e", 1, 113.0, time.time()).times
     assert times.paused_s == {"evaluation": 3.0, "checkpoint": 0.5}
     assert times.counts == {"evaluation": 1, "checkpoint": 1}

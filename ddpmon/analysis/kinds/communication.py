@@ -31,7 +31,7 @@ LEAST_BUCKET_BYTES = 1 << 17
 ONE_BUCKET_BYTES = 25 << 20
 """DDP's default size of a bucket (bucket_cap_mb)."""
 FEWEST_CHECKS = 2
-"""Minimum number of checks for unused parameters: the first backward often differs from the others."""
+"""Minimum number of checks for unused parameters: one could be of the first backward, which often is not typical."""
 FEWEST_STEPS = 10
 """Minimum number of steps. Few suffice for the time of a transfer, because reductions are counted, not estimated."""
 

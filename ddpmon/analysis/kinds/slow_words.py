@@ -120,7 +120,7 @@ def gain_words(slow: SlowRanks, room: int = WIDTH) -> str:
 
 
 def _advice(slow: SlowRanks, who: str) -> str:
-    """Return what to look at."""
+    """Return the advice of the finding: the places in which to look for the cause."""
     one, named, why = slow.slowdown, slow.named, slow.why
     said = []
     if one.hidden_since is not None:

@@ -123,7 +123,7 @@ def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
 
 @dataclass
 class Resolution:
-    """Rows of one resolution: the last BINS of `count` rows."""
+    """The rows of one resolution: the last BINS of the `count` rows that were added."""
 
     rows: Rows
     count: int = 0

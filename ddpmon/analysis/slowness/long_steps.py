@@ -30,7 +30,7 @@ SIGMA_RATE = BLOCK / 300
 CLUSTER_BLOCKS = 80 // BLOCK
 """Number of blocks over which long steps are counted, to measure how much they cluster in one rank."""
 CLUSTER_RATE = 0.03
-"""Weight of the latest such count: clustering is measured over the last 2,700 steps."""
+"""Weight of the latest count in the measured clustering, which covers about the last 2,700 steps."""
 
 
 class LongSteps:

@@ -144,8 +144,8 @@ def _changes(
 def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
     """Return the change behind a signal, with its most likely first step; None if own time does not show it.
 
-    From phases, the detector subtracts their share of own time, so that a phase seems slower if the others became
-    faster. Only the times themselves show which phase changed, and in which direction.
+    The detector subtracts from each phase its share of own time. Therefore a phase also seems slower if the others
+    became faster, and only the times themselves show which phase changed, and in which direction.
     """
     near = rows.index(signal.step)
     begin = max(0, min(rows.index(signal.step - REFINED_STEPS), near - FEWEST_ROWS))

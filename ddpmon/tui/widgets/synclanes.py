@@ -170,7 +170,7 @@ def wait_courses(view: HeatView) -> tuple[float, list[Course]]:
 
 @lru_cache(maxsize=16)
 def _scaled(most: int, low: float, high: float) -> tuple[float, bytes]:
-    """Return the end of the scale, and a table that maps each cell to it; `most` is the highest cell."""
+    """Return the upper end of the scale, and a table of each cell's place on it; `most` is the highest cell."""
     values = [low + share(cell) * (high - low) for cell in range(NOT_FINITE)]
     top = max(values[most], _FLOOR)
     on_scale = [LEAST + round(min(1.0, max(0.0, value / top)) * (MOST - LEAST)) for value in values]
