@@ -54,6 +54,8 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
         return "the process has no process group yet; try again when it trains"
     if tracer := int(proc.status(pid, "TracerPid") or 0):
         return f"process {tracer} already debugs this process; end that debugger first (gdb, strace, py-spy record)"
+    if proc.is_stopped(pid):
+        return f"a signal has stopped the process; attach again after kill -CONT {pid}"
     if denied := tracing_denied(pid):
         return denied
     version = entry.python_version(pid)

@@ -147,7 +147,7 @@ class Supervisor(Supervising):
         given = bool(run.hub_at)
 
         def text(reply: Path) -> str:
-            return texts.arm(address, run.id, folder, reply, len(ranks), hub_given=given)
+            return texts.arm(address, run.id, folder, reply, len(run.attached), hub_given=given)
 
         self.entries = self._round(ranks, "arm", text)
 
@@ -242,6 +242,8 @@ class Supervisor(Supervising):
             self.kill_at = time.monotonic() + left_s + STOP_MARGIN_S
         if self.run.detaching:
             self._leave("")
+        elif under_way := [each for each in attached if each.state in {ENTERING, WAITING, STARTING}]:
+            self._enter(under_way)  # A rank that runs the code twice keeps the probe that it has.
         say("this supervisor replaces one that was killed")
 
     def _stop(self, now: float, *, at_once: bool) -> None:

@@ -28,12 +28,12 @@ def until_entered(run: Run) -> Iterator[str]:
     told: set[Attached] = set()
     answer_by = None
     while True:
-        run = runs.load(run.id)
+        run = adoption.adopt(run)
         for each in run.attached:
             if each.state == IN and each not in told:
                 told.add(each)
                 yield f"ddpmon watches {each.name}"
-        if run.ended or run.lost():
+        if run.ended:
             _raise(run)
         states = {each.state for each in run.attached}
         if not states & {ENTERING, WAITING, STARTING, REFUSED}:

@@ -1,8 +1,8 @@
 """A job of two ranks that knows nothing of ddpmon. Each step is a line in a file of the rank.
 
 train.py FOLDER WAY [PORT]: WAY is spawn, slurm (srun's variables), or another (the launcher's variables). FOLDER/end
-ends the job. FOLDER/nap has rank 1 wait in C code, once FOLDER/napping is there, for as long as somebody holds a lock
-on it.
+ends the job, and so does the number of steps in the variable STEPS. A step's line has its loss and the weights after
+it. FOLDER/nap has rank 1 wait in C code, once FOLDER/napping is there, for as long as somebody holds a lock on it.
 """
 
 import fcntl
@@ -18,7 +18,8 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-STEP_S = 0.02
+STEP_S = float(os.environ.get("STEP_S", "0.02"))
+STEPS = int(os.environ.get("STEPS", "0"))
 
 
 def batches(workers):
@@ -49,11 +50,12 @@ def nap(folder):
 
 def train(folder, workers=0):
     join()
+    torch.manual_seed(7)
     rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     with open(folder / f"steps-{rank}", "a", buffering=1) as written:
-        for batch in batches(workers):
+        for step, batch in enumerate(batches(workers), 1):
             optimizer.zero_grad()
             loss = model(batch).square().mean()
             loss.backward()
@@ -61,8 +63,9 @@ def train(folder, workers=0):
             time.sleep(STEP_S)
             if rank == 1 and (folder / "nap").exists():
                 nap(folder)
-            written.write(f"{loss.item()}\n")
-            ends = torch.tensor([float((folder / "end").exists())])
+            weights = torch.nn.utils.parameters_to_vector(model.parameters()).tolist()
+            written.write(f"{loss.item()} {weights}\n")
+            ends = torch.tensor([float((folder / "end").exists() or step == STEPS)])
             dist.all_reduce(ends)
             if ends.item():
                 break
