@@ -13,7 +13,18 @@ from msgspec.structs import replace
 from ddpmon import runs
 from ddpmon.errors import HubUnreachableError
 from ddpmon.export.headless import Lines
-from ddpmon.messages import RunView, Series, Snapshot, Stack, WireError, decode_snapshot, encode, validated_snapshot
+from ddpmon.hub.changes import Sent
+from ddpmon.messages import (
+    RunView,
+    Series,
+    Snapshot,
+    Stack,
+    ViewRequest,
+    WireError,
+    decode_snapshot,
+    encode,
+    validated_snapshot,
+)
 from ddpmon.source import LiveSource, snapshot_now
 from tests.conftest import wait_for
 from tests.tui import hostile, odd, through_time
@@ -77,22 +88,25 @@ def test_measured_quantities_may_be_any_number():
 
 
 class Stranger:
-    """Answers viewers with whatever it is told to."""
+    """Answers viewers with whatever snapshot it is told to, always whole, as a hub answers one that has none."""
 
     def __init__(self, run_id: str) -> None:
         runs.make_socket_dir(run_id)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.bind(runs.view_address(run_id))
-        self.answer = b""
+        self._answer = b""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
+    def answer(self, shot: Snapshot) -> None:
+        _, self._answer = Sent().answer(shot, ViewRequest(), 0)
+
     def _serve(self) -> None:
         while not self._over.wait(PACE_S):
             while self._socket.poll(0):
-                self._socket.send_multipart([self._socket.recv_multipart()[0], self.answer])
+                self._socket.send_multipart([self._socket.recv_multipart()[0], self._answer])
 
     def close(self) -> None:
         self._over.set()
@@ -115,17 +129,17 @@ def stranger(home):
 def test_a_hub_that_sends_what_cannot_be_is_told_on_the_screen_until_it_sends_what_can(stranger):
     run, speaks = stranger
     good = replace(whole(), version=1)
-    speaks.answer = encode(good)
+    speaks.answer(good)
     source = LiveSource(run)
     try:
         wait_for(source.snapshot)
-        speaks.answer = encode(replace(good, version=2, step=-1))
+        speaks.answer(replace(good, version=2, step=-1))
         wait_for(lambda: source.refused)
         assert source.snapshot() == good
         _, shown = drive(source)
         assert "STALE" in shown
         assert "the hub sent an invalid value: Expected `int` >= 0 - at `$.step`" in shown
-        speaks.answer = encode(replace(good, version=3))
+        speaks.answer(replace(good, version=3))
         wait_for(lambda: not source.refused)
         assert source.snapshot().version == 3
     finally:
@@ -134,8 +148,8 @@ def test_a_hub_that_sends_what_cannot_be_is_told_on_the_screen_until_it_sends_wh
 
 def test_commands_say_it_in_one_line(stranger):
     run, speaks = stranger
-    speaks.answer = encode(Snapshot("e", 1, math.nan, RunView("r", "n", 0), "running", ""))
-    with pytest.raises(HubUnreachableError, match="the hub sent an invalid value") as told:
+    speaks.answer(Snapshot("e", 1, math.nan, RunView("r", "n", 0), "running", ""))
+    with pytest.raises(HubUnreachableError, match=r"the hub sent an invalid value: .* at `\$\.at`") as told:
         snapshot_now(run)
     assert "\n" not in str(told.value)
     (line,) = Lines(5.0).of(None, 0.0, 1.0, "the hub sent an invalid value: \x1b[2J")
