@@ -14,6 +14,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.launch import processes, stop
 from ddpmon.recording.written_file import SPARE_BYTES
+from ddpmon.runs import proc
 from ddpmon.source import LiveSource
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.disks import SmallDisk
@@ -81,12 +82,14 @@ def test_a_run_on_a_full_disk_can_be_stopped(waiting, disk):
 
 def test_how_a_run_ended_is_written_once_there_is_room(waiting, disk, tmp_path):
     """Even the reserved room cannot be written to on a file system that copies what it changes."""
+    hub = waiting.run.hub
+    processes.send(hub, signal.SIGSTOP)  # A hub that cannot open its recording frees what it has written of it.
+    wait_for(lambda: proc.is_stopped(hub.pid))
     reserve = waiting.folder / "run.json.reserve"
     os.truncate(reserve, 0)
     disk.fill()
     (tmp_path / "go").touch()
     wait_for(lambda: not reserve.exists())  # it was of no use
-    disk.fill()
     assert not waiting.run.ended
     disk.free()
     ended = waiting.until_gone()
