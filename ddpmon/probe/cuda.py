@@ -17,14 +17,15 @@ OF_THIS_THREAD = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of the CUDA driver."""
 
 
-def leave_captures_alone() -> None:
+def leave_captures_alone() -> bool:
     """Make this thread's CUDA calls harmless to a graph that another thread of the process captures.
 
     By default, a query of an event invalidates such a capture, in whatever thread it happens (CUDA driver API,
-    cuThreadExchangeStreamCaptureMode). Does nothing without NVIDIA's driver.
+    cuThreadExchangeStreamCaptureMode). Does nothing without NVIDIA's driver, and returns True in any case.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(OF_THIS_THREAD)))
+    return True
 
 
 def allocator_counters(device: int) -> dict[str, int]:

@@ -79,8 +79,7 @@ class Sender(threading.Thread):
         self._last_batch = self._last_sample = 0.0
         self._woke = 0.0
         """Time at which this thread last returned from a sleep, during which other threads have the GIL."""
-        self._exception_told = False
-        self._leaves_captures_alone = False
+        self._exception_told = self._leaves_captures_alone = False
         self._is_last = False
         """True if the next batch is the last."""
         self._then: Callable[[], object] | None = None
@@ -168,8 +167,7 @@ class Sender(threading.Thread):
         """Do one turn: read the hub's messages, gather records, and send them."""
         now = self._woke = time.monotonic()
         if not self._leaves_captures_alone and self._listener.identity.cuda_device is not None:
-            self._leaves_captures_alone = True
-            leave_captures_alone()
+            self._leaves_captures_alone = leave_captures_alone()
         for asked in self._hub.receive():
             if isinstance(asked, Where):
                 self._stacks.request(brief=asked.brief)
@@ -331,9 +329,8 @@ class Sender(threading.Thread):
             skipped=sum(listener.account.skips),
             held_out=listener.account.held_out,
         )
-        records = len(steps) + len(self._samples) + len(scalars)
+        self._hub.outbox.add(PendingFrame(self._seq, encode(batch), len(steps) + len(self._samples) + len(scalars)))
         self._samples = []
-        self._hub.outbox.add(PendingFrame(self._seq, encode(batch), records))
 
     def _report_exception(self) -> None:
         """Report an uncaught exception to the hub, as soon as Python has recorded it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from ddpmon.messages import NO_RANK, PHASES, STAGE_ENDED, STAGE_GROUP, STEPS, GpuUser, Hello
+from ddpmon.messages import NO_RANK, PHASES, STAGE_ENDED, STAGE_GROUP, GpuUser, Hello
 from ddpmon.runs import Process
 from ddpmon.store.peers import STRANGER, Peer, Refusals, process_key
 from ddpmon.store.processes import RankProcess
@@ -89,11 +89,6 @@ class Registry:
         """Return the names of PHASES that some rank does not measure."""
         missing = {name for process in self.process_of_rank.values() for name in process.hello.unmeasured}
         return [name for name in PHASES if name in missing]
-
-    @property
-    def replays(self) -> bool:
-        """Return whether some rank's training is in a CUDA graph, whose steps are not counted."""
-        return any(STEPS in process.hello.missing for process in self.process_of_rank.values())
 
     def host_is_silent(self, process: RankProcess) -> bool:
         """Return whether a process that is not known to have ended is on a node whose hub sends no messages."""

@@ -27,6 +27,7 @@ from ddpmon.messages import (
     OTHER_BUFFERS,
     OWN_PHASES,
     STARTING_WORKERS,
+    STEPS,
     UNREDUCED,
     Attempt,
     Failure,
@@ -130,7 +131,7 @@ class Store(Intake):
             start_still_s=None if self.step else start_stands_s(self.registry, self.idle, now),
             all_left=bool(by_rank) and all(p.left or p.dead for p in by_rank.values()),
             winding_down=self.winding_down(unix),
-            replays=self.registry.replays,
+            replays=any(STEPS in p.hello.missing for p in by_rank.values()),
         )
 
     def _conclude(self, current: list[Finding], signs: Signs, now: float, unix: float) -> None:
