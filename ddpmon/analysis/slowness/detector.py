@@ -17,6 +17,7 @@ from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
 from ddpmon.analysis.slowness.rotation_test import TurnDetector, Turns
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
+from ddpmon.analysis.slowness.spread import FEW_RANKS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
 from ddpmon.analysis.steps.world import World
 
@@ -28,6 +29,13 @@ HELD_STEPS = LONG[-1]
 """Number of steps for which a signal is returned after it was last found: no contrast is longer."""
 ALL_RANKS_STEPS = MEDIUM[1]
 """Minimum number of steps for which all ranks must be slower: a pause of the file system delays some steps of all."""
+FIRST_NEW_LEVEL_STEP = 40
+"""Number of steps before the second level of a few ranks. Each further level begins after twice as many steps.
+
+With two or three ranks, none shows how far the noise of the others wanders. If one of them becomes slow after a few
+dozen steps, this change looks like wandering noise, both to contrasts and to the level since the start. A level that
+begins later consists of slow steps only.
+"""
 WARM_UP_BLOCKS = 1
 """Number of blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
 
@@ -146,11 +154,14 @@ class Detector:
         for hit in beside.contrasts.judge(excess, step_ms):
             rank, up = self.ranks[hit.column], hit.size > 0
             self._note(rank, beside.series.names[hit.series], up, hit.z, "change", self._judged - hit.length)
-        z = beside.start.add_block(beside.contrasts.latest, step_ms)
-        if z is not None:
+        for begin, level in beside.levels_since(self._judged - BLOCK):
+            z = level.add_block(beside.contrasts.latest, step_ms)
+            if z is None:
+                continue
             for series, column in zip(*np.nonzero(np.abs(z) >= beside.start_z), strict=True):
-                value = float(z[series, column])
-                self._note(self.ranks[column], beside.series.names[series], value > 0, abs(value), "start", 0)
+                rank, value = self.ranks[column], float(z[series, column])
+                evidence: Evidence = "change" if begin else "start"
+                self._note(rank, beside.series.names[series], value > 0, abs(value), evidence, begin)
         looks_a_day = DAY_MS / (BLOCK * step_ms)
         enough = log(max(looks_a_day, 1.0) * len(self.ranks))
         first = self._judged - BLOCK
@@ -220,8 +231,22 @@ class _Beside:
     def __init__(self, ranks: int) -> None:
         self.series = PeerSeries(ranks)
         series = len(self.series.names)
+        self._shape = series, ranks
         self.contrasts = Contrasts(series, ranks, peers=True, asked_z=CHANGE_Z.enter)
-        self.start = LevelSinceStart(series, ranks)
+        self._levels = [(0, LevelSinceStart(series, ranks))]
+        self._new_level_at = FIRST_NEW_LEVEL_STEP if ranks <= FEW_RANKS else None
         self.start_z = float(asked_z(CHANGE_Z.enter, LONG[-1], max(1.0, ranks / REFERENCE_RANKS)))
         self.long_steps = LongSteps(ranks)
         self.turns = TurnDetector(ranks)
+
+    def levels_since(self, steps: int) -> list[tuple[int, LevelSinceStart]]:
+        """Return the levels to which the next block belongs, each with the number of steps before its first one.
+
+        Args:
+            steps: Number of steps before the block.
+
+        """
+        if self._new_level_at is not None and steps >= self._new_level_at:
+            self._levels = [self._levels[0], *self._levels[1:][-1:], (steps, LevelSinceStart(*self._shape))]
+            self._new_level_at = 2 * steps
+        return self._levels

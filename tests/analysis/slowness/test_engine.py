@@ -243,3 +243,20 @@ def test_ranks_that_other_programs_begin_to_delay_for_a_while_are_not_slow(seed)
     crowd = wandering(100, 4, share=0.3, lasts=30, seed=seed)[..., 0] - 1
     own[200:, :, BACKWARD] += 3 * STEP_MS * np.maximum(0, crowd)
     assert not [slowdowns for _, slowdowns in judgements(own, every=5) if slowdowns]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("begin", [30, 50, 70])
+def test_one_of_few_ranks_that_becomes_slow_soon_after_the_start_is_named(ranks, begin):
+    """Nothing shows how far the other's noise wanders, and such a change looks like noise for hundreds of steps."""
+    rng = np.random.default_rng(ranks * begin)
+    own = np.full((400, ranks, 5), 0.3)
+    own[:, :, DATA] = 0.0
+    own[:, :, OTHER] = 11 + np.abs(rng.normal(0, 2.0, own.shape[:2]))
+    own[begin:, 1, OTHER] += 40
+    told = judgements(own)
+    first = next(step for step, found in told if found)
+    assert first <= 300
+    (last,) = told[-1][1]
+    assert (last.ranks, last.phase, last.pattern) == ((1,), "other", "lasting")
+    assert last.since_within[0] <= FIRST + begin <= last.since_within[1]
