@@ -163,7 +163,7 @@ def among(rivals, *, cores=8, starved=0.4):
 
 def test_programs_that_take_the_cores_are_named_where_they_account_for_it():
     finding = among(CpuRivals([CpuProgram(4711, "python eval.py", 0.9), CpuProgram(12, "tar", 0.2)]))
-    assert finding.text == "each is starved 40% of the time beside python eval.py"
+    assert finding.text == "both ranks are starved 40% of the time beside python eval.py"
     assert finding.advice.startswith("Process 4711 (python eval.py, 0.9 cores), process 12 (tar, 0.2 cores) run on its")
     assert finding.evidence["programs"][1] == "process 12 (tar, 0.2 cores)"
     assert "process 12" not in among(CpuRivals([CpuProgram(12, "tar", 0.1)])).advice
@@ -171,7 +171,7 @@ def test_programs_that_take_the_cores_are_named_where_they_account_for_it():
 
 def test_a_quota_that_is_used_up_is_named():
     finding = among(CpuRivals(quota_cores=1.5, throttled_share=0.35))
-    assert finding.text == "each is starved 40% of the time under a CPU quota of 1.5 cores"
+    assert finding.text == "both ranks are starved 40% of the time under a CPU quota of 1.5 cores"
     assert "used up 35% of the time" in finding.advice
     assert finding.evidence["quota_cores"] == 1.5
     assert "quota" not in among(CpuRivals(quota_cores=1.5, throttled_share=0.02)).text

@@ -46,7 +46,7 @@ def test_a_topic_is_explained(topic, said):
 def test_what_is_no_topic_is_one_line_with_the_nearest_one():
     refused = called("help", "stragler")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "ddpmon: no topic 'stragler'; did you mean 'straggler'?; ddpmon help lists them\n"
+    assert refused.stderr == "ddpmon: no topic 'stragler'; did you mean 'straggler'? All topics: ddpmon help\n"
 
 
 def test_code_of_a_page_stays_as_it_is():

@@ -99,14 +99,14 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
     cores, threads, ranks = evidence["cores"] or 0, evidence["compute_threads"], evidence["ranks"]
     many = f"{ranks} rank{'s' if ranks > 1 else ''}" + (f" of {threads} threads" if threads > 1 else "")
     who = f"{named_ranks(starved, world_size)} {'is' if len(starved) == 1 else 'are'}"
-    who = "each is" if len(starved) == ranks > 1 else who
     waits = f"{who} starved {evidence['starved_share']:.0%} of the time"
+    each = f"each is starved {evidence['starved_share']:.0%} of the time" if len(starved) == ranks > 1 else waits
     if bound := evidence["bound_to"]:
         at_start = evidence["cores_at_start"]
         which = f"core{'s' if len(bound) > 1 else ''} {rank_list(bound, 0)}"
         lead = f"{many} may run on {which} alone, of {at_start}:"
         return Words(
-            fitting(lead, f" {waits}"),
+            fitting(lead, f" {each}"),
             f"At their start the ranks had {counted(at_start, 'core')}; since then, something in the "
             "script has bound the ranks to fewer cores. os.sched_setaffinity binds processes to cores, "
             "and some builds of BLAS and OpenMP call it when they are imported."
@@ -121,7 +121,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"
         return Words(
-            f"{lead} {waits}",
+            f"{lead} {each}",
             _fewer_threads(cores, ranks, threads) + (f" {rival.advice}." if rival.advice else ""),
             lead=lead,
         )

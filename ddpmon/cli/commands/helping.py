@@ -139,10 +139,12 @@ def help_page(context: click.Context, topic: str | None) -> None:
         print("\n".join(listed(pages, width)))
         return
     group = context.parent.command if context.parent else None
+    topic = topic if topic in pages else topic.lower()
     if isinstance(group, click.Group) and (command := group.commands.get(topic)):
         print(command.get_help(click.Context(command, info_name=topic, parent=context.parent)))
     elif topic in pages:
         print("\n".join(for_terminal(pages[topic].text, width)))
     else:
         near = get_close_matches(topic, pages, 1)
-        raise UsageError(f"no topic {topic!r}{f'; did you mean {near[0]!r}?' if near else ''}; ddpmon help lists them")
+        guess = f"; did you mean {near[0]!r}? All topics" if near else "; all topics"
+        raise UsageError(f"no topic {topic!r}{guess}: ddpmon help")

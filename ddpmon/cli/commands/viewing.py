@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +23,8 @@ FETCH_S = 5.0
 HUBS_AT_ONCE = 8
 HUB_ANSWER_S = 1.0
 """Longest time, in seconds, that `ls` waits for a hub: a live one answers within 0.1 s."""
+COMMAND_CHARS = 60
+"""Longest command of a run or job in a list that is printed in a terminal."""
 
 
 @click.command()
@@ -89,11 +91,17 @@ def _print_unwatched(everything: list[Run]) -> None:
         return
     rows: list[tuple[str, ...]] = [("PID", "RANKS", "AGE", "COMMAND")]
     rows += [
-        (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), " ".join(job.command)[:80])
+        (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), _shortened(job.command))
         for job in jobs
     ]
     print("\njobs that train on this machine without ddpmon; ddpmon attach --pid PID watches one")
     _print_table([tuple(map(plain, row)) for row in rows])
+
+
+def _shortened(command: Sequence[str]) -> str:
+    """Return a command as one text. In a terminal, the end of a long one is replaced by "…"."""
+    text = " ".join(command)
+    return text if len(text) <= COMMAND_CHARS or not sys.stdout.isatty() else f"{text[: COMMAND_CHARS - 1]}…"
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
@@ -177,7 +185,7 @@ def _row(run: Run, live_state: str | None) -> tuple[str, ...]:
         str(run.world_size or "?"),
         started,
         took,
-        " ".join([run.script, *run.script_args])[:60],
+        _shortened([run.script, *run.script_args]),
     )
 
 
