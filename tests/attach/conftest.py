@@ -74,6 +74,12 @@ class Job:
         return [process.wait(120) for process in self.started]
 
 
+def environment(**variables: str) -> dict[str, str]:
+    """Return the variables of a process of a job."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
+    return {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(LIGHT), **variables}
+
+
 @pytest.fixture
 def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Start a job in some way, and wait until it trains; it is killed with all its processes after the test."""
@@ -106,8 +112,7 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         else:
             lines = [[*script, port]] * 2
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"} if way == "hand" else {}
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
-        environment = {**clean, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(LIGHT), **place, **variables}
+        of_job = environment(**place, **variables)
         job = Job(tmp_path, [])
         made.append(job)
         for rank, line in enumerate(lines):
@@ -118,7 +123,7 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
             with (tmp_path / f"out-{rank}").open("wb") as output:
                 job.started.append(
                     subprocess.Popen(
-                        [sys.executable, *line], env=environment | own, stdout=output, stderr=output, process_group=0
+                        [sys.executable, *line], env=of_job | own, stdout=output, stderr=output, process_group=0
                     )
                 )
         wait_for(lambda: all(job.steps(rank) > 3 for rank in range(2)), 120)
@@ -126,10 +131,11 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
     yield start
     for each in made:
-        _kill(each)
+        kill_job(each)
 
 
-def _kill(job: Job) -> None:
+def kill_job(job: Job) -> None:
+    """Kill a job with all its processes."""
     children = proc.children()
     below = [process.pid for process in job.started]
     for pid in below:

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.ports import free_port
 from ddpmon import runs
 from ddpmon.runs import proc
-from tests.attach.conftest import LIGHT, SCRIPT, Job, needs_gdb
+from tests.attach.conftest import SCRIPT, Job, environment, kill_job, needs_gdb
 from tests.conftest import ddpmon_program, wait_for
 from tests.disks import SmallDisk
 
@@ -25,13 +25,16 @@ STEPS_ALONE = 2000
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> list[str]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The losses and weights of each step of the job without ddpmon."""
     folder = tmp_path_factory.mktemp("alone")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(LIGHT), "STEP_S": "0", "STEPS": str(STEPS_ALONE)}
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DDPMON")}
-    subprocess.run([*command, str(SCRIPT), str(folder), "torchrun"], env=clean | variables, check=True, timeout=LONG)
+    script, variables = [str(SCRIPT), str(folder), "torchrun"], environment(STEP_S="0", STEPS=str(STEPS_ALONE))
+    started = Job(folder, [subprocess.Popen([*command, *script], env=variables, process_group=0)])
+    try:
+        assert started.started[0].wait(LONG) == 0
+    finally:
+        kill_job(started)
     return (folder / "steps-0").read_text().splitlines()
 
 

@@ -69,6 +69,7 @@ def train(folder, workers=0):
             dist.all_reduce(ends)
             if ends.item():
                 break
+    del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 
