@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from ddpmon.cli import command_line, commands
+from ddpmon.cli.commands.replaying import unpack
 
 ROOT = Path(__file__).parent.parent
 
 
-def loaded_by(statement: str) -> set[str]:
-    """Top-level modules in a fresh interpreter after a statement."""
+COMMAND = "sys.argv[1:] = {}\nfrom ddpmon.cli import main\ntry: main()\nexcept SystemExit: pass"
+"""A statement that runs a command with some arguments."""
+
+
+def loaded_by(statement: str, *, whole: bool = False) -> set[str]:
+    """Top-level modules in a fresh interpreter after a statement; with `whole`, all modules by their whole names."""
     told = subprocess.run(
         [
             sys.executable,
             "-c",
-            f"import sys\n{statement}\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))",
+            f"import sys\n{statement}\nprint(*sys.modules)",
         ],
         capture_output=True,
         text=True,
         check=True,
         cwd=ROOT,
     )
-    return set(told.stdout.splitlines()[-1].split())
+    loaded = told.stdout.splitlines()[-1].split()
+    return set(loaded if whole else (name.partition(".")[0] for name in loaded))
 
 
 def modules(*packages: str) -> list[str]:
@@ -66,9 +77,31 @@ def test_the_supervisor_needs_the_standard_library_alone():
     assert not foreign - loaded_by("pass")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ls"], ["run", "--help"]])
+def test_every_command_is_found_in_its_file():
+    """One that the table of commands lacks would not exist for users."""
+    defined = {
+        each.name
+        for module in pkgutil.iter_modules(commands.__path__)
+        for each in vars(importlib.import_module(f"{commands.__name__}.{module.name}")).values()
+        if isinstance(each, click.Command)
+    }
+    assert {name: command.name for name, command in command_line.commands.items()} == {name: name for name in defined}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["ls"], ["status"]])
+def test_a_command_imports_no_file_of_another_one(home, arguments):
+    loaded = loaded_by(COMMAND.format(arguments), whole=True)
+    files = {name.split(".")[3] for name in loaded if name.startswith("ddpmon.cli.commands.")}
+    assert files == {"ls": {"viewing"}, "status": {"checking"}, "--version": set()}[arguments[0]]
+
+
+def test_the_status_of_a_run_needs_no_dashboard(home):
+    unpack()
+    assert not loaded_by(COMMAND.format(["status"])) & {"textual", "torch"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ls"], ["run", "--help"]])
 def test_an_answer_that_needs_no_run_loads_little(home, arguments):
     """A process that loads more modules answers later on any machine."""
-    command = f"sys.argv[1:] = {arguments}\nfrom ddpmon.cli import main\ntry: main()\nexcept SystemExit: pass"
-    heavy = {"torch", "numpy", "zmq", "textual", "rich", "psutil", "msgspec", "pynvml", "sqlite3"}
-    assert not loaded_by(command) & heavy
+    heavy = {"torch", "numpy", "zmq", "textual", "rich", "psutil", "msgspec", "pynvml", "sqlite3", "ssl", "asyncio"}
+    assert not loaded_by(COMMAND.format(arguments)) & heavy

@@ -5,17 +5,16 @@ once.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
-import pkgutil
 import sys
+from collections.abc import MutableMapping
 from typing import TextIO, cast
 
 import click
 
 import ddpmon
 from ddpmon import config
-from ddpmon.cli import commands
+from ddpmon.cli.commands import Commands
 from ddpmon.cli.streams import OutputError, StandardStream, occupy_closed
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.glyphs import ascii_for, in_ascii, started_with
@@ -47,22 +46,18 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
 """
 
 
-@click.group(help=HELP, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    help=HELP,
+    commands=cast("MutableMapping[str, click.Command]", Commands()),  # Nothing adds commands to it.
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(ddpmon.__version__, message="ddpmon %(version)s")
 @click.pass_context
 def command_line(context: click.Context) -> None:
     """Run a command; without one, print the help."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-try:
-    for name in (module.name for module in pkgutil.iter_modules(commands.__path__)):
-        for each in vars(importlib.import_module(f"{commands.__name__}.{name}")).values():
-            if isinstance(each, click.Command):
-                command_line.add_command(each)
-except KeyboardInterrupt:  # Loading the commands takes a tenth of a second.
-    sys.exit(INTERRUPTED)
 
 
 def main() -> None:

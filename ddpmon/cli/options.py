@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddpmon import config
-from ddpmon.redaction import hidden_url
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -91,6 +90,8 @@ def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str,
     """Separate the dashboard's way from URLs, and remove the URLs from the environment of processes started later."""
     import importlib.util
     import os
+
+    from ddpmon.redaction import hidden_url
 
     for value in values:
         if value not in config.NOTIFY and "://" not in value:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, remaining_processes
-from ddpmon.launch.start import NotStartedError, supervise
 from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
@@ -51,6 +50,8 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
 
 def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
     """Start a successor for a lost run, unless another command is doing so at this moment."""
+    from ddpmon.launch.start import NotStartedError, supervise
+
     if not runs.held(run.id):
         try:
             supervise(run.id, "--take-over")

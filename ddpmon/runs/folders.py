@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -138,4 +137,6 @@ def make_socket_dir(run_id: str, *, exclusive: bool = False) -> Path:
 
 def remove_sockets(run_id: str) -> None:
     """Delete a run's socket folder once nothing listens there."""
+    import shutil
+
     shutil.rmtree(socket_dir(run_id), ignore_errors=True)

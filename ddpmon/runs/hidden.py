@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from ddpmon.errors import RunNotFoundError
-from ddpmon.redaction import hidden_url, redact_variables, redact_words
 from ddpmon.runs import reading
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.run import Run
@@ -55,6 +54,8 @@ def with_secrets(run: Run) -> Run:
 
 def without_secrets(run: Run) -> Run:
     """Return a run with its secrets hidden, as run.json may show it."""
+    from ddpmon.redaction import hidden_url, redact_variables, redact_words
+
     shown = dataclasses.replace(
         run,
         argv=redact_words(run.argv),

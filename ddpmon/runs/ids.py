@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 import time
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def new_id() -> str:
     while True:
         private_dir(home())
         private_dir(runs_dir())
-        run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+        run_id = time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
         try:
             run_dir(run_id).mkdir(mode=0o700)
         except (FileExistsError, FileNotFoundError):  # Another start may have removed an empty folder at this moment.

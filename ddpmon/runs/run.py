@@ -9,7 +9,6 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from ddpmon import addresses
 from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import attached, reading
 from ddpmon.runs.attached import Attached
@@ -256,6 +255,8 @@ def check_values(run: Run) -> None:
     if wrong := next((each.state for each in run.attached if each.state not in attached.STATES), None):
         raise ValueError(f"attached: state is {wrong[:40]!r}")
     if run.hub_at:
+        from ddpmon import addresses
+
         try:
             addresses.split(run.hub_at)
         except ValueError as error:

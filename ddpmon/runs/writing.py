@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from pathlib import Path
 
 
@@ -15,7 +14,7 @@ def write(path: Path, content: object, *, new: bool = False) -> None:
 
 def write_text(path: Path, text: str, *, new: bool = False) -> Path:
     """Write a text into a private file, as `write` does; return the path."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)

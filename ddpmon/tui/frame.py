@@ -23,6 +23,14 @@ class Badge:
     role: str
 
 
+STAGE_WORDS = {
+    "importing": "importing torch",
+    "connected": "torch imported",
+    "group": "process group up",
+    "model": "model wrapped in DDP",
+    "training": "training",
+    "ended": "ended",
+}
 BADGES = {
     "waiting": Badge("◌", "WAITING", "info"),
     "running": Badge("●", "RUNNING", "ok"),
@@ -42,6 +50,11 @@ BADGES = {
 }
 
 SEVERITY_ROLES = {"info": "text", "warn": "warn", "critical": "bad"}
+
+
+def arriving(snapshot: Snapshot) -> bool:
+    """Return whether no rank has a measured step yet, so that screens show the stage of each rank instead."""
+    return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from ddpmon import config
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.keymap import FIXED, Key, remapped
-from ddpmon.tui.views import VIEW_FACTS, ViewFacts, ViewName
+from ddpmon.tui.views import VIEW_FACTS, ViewFacts, ViewName, title
 
 
 def _views_that(holds: Callable[[ViewFacts], bool]) -> tuple[ViewName, ...]:
@@ -180,11 +180,6 @@ def needed(view: ViewName) -> set[str]:
 
 MANY_SCREENS = 5
 """Number of screens from which a key's screens are not listed."""
-
-
-def title(view: ViewName) -> str:
-    """Return the name of a screen."""
-    return VIEW_FACTS[view].title or view.capitalize()
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ddpmon.messages import Snapshot
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.head import head
 from ddpmon.tui.lines import Line, plain
-from ddpmon.tui.widgets.head import head
-from ddpmon.tui.widgets.ranktable import SORTS, ordered, table_lines, world_layout
 
 
 def _text(line: Line) -> str:
@@ -20,5 +19,7 @@ def head_text(snapshot: Snapshot, width: int) -> list[str]:
 
 def table_text(snapshot: Snapshot, width: int) -> list[str]:
     """Return the header of the rank table and a line for each rank, problems first."""
+    from ddpmon.tui.widgets.ranktable import SORTS, ordered, table_lines, world_layout  # It imports textual.
+
     ranks = ordered(snapshot, snapshot.ranks, SORTS[0])
     return [_text(line) for line in table_lines(snapshot, ranks, world_layout(snapshot, width), width, None)]

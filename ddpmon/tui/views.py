@@ -62,3 +62,8 @@ VIEW_FACTS = {
         ViewFacts(ViewName.CHART, lists=False),
     )
 }  # fmt: skip
+
+
+def title(view: ViewName) -> str:
+    """Return the name of a screen."""
+    return VIEW_FACTS[view].title or view.capitalize()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -74,7 +75,8 @@ def ls(machine: str | None, as_json: bool) -> int:
             if elsewhere := run.elsewhere():
                 print(plain(f"{run.id} {elsewhere}"))
         sys.stdout.flush()
-        _warn_near_bound()
+        if os.environ.get("DDPMON_KEEP"):
+            _warn_near_bound()
     if not as_json:
         _print_unwatched(everything)
     for why in damaged:

@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from ddpmon.tui import keys
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.chart_choice import ChartChoice
+from ddpmon.tui.frame import arriving
 from ddpmon.tui.screens.view import View, edges, give
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
@@ -22,7 +23,7 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.ranktable import RankTable
 from ddpmon.tui.widgets.worldcharts import ChosenChart, OwnChart
-from ddpmon.tui.widgets.worldmap import WorldMap, arriving, world
+from ddpmon.tui.widgets.worldmap import WorldMap, world
 
 
 @dataclass(frozen=True)

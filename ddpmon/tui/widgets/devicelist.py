@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui.blocks import Block
-from ddpmon.tui.frame import Frame
+from ddpmon.tui.frame import Frame, arriving
 from ddpmon.tui.lines import Line, cut, padded, size, under_cursor
 from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import Sort, how_far, ordered
@@ -28,7 +28,6 @@ from ddpmon.tui.widgets.machines import (
 )
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import BY_RANK, Entry, RankTable
-from ddpmon.tui.widgets.worldmap import arriving
 
 _FOLD_FROM = 2
 """Number of screenfuls of ranks from which hosts are folded."""

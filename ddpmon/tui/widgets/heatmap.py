@@ -27,7 +27,7 @@ from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.chart_choice import Offered
-from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.frame import Frame, arriving, finite
 from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.rank_marks import GRADES
@@ -36,7 +36,6 @@ from ddpmon.tui.widgets.heatwords import cell_in_words, hosts_end, in_words, lab
 from ddpmon.tui.widgets.lanes import LEVELS
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved
-from ddpmon.tui.widgets.worldmap import arriving
 
 TITLES = {
     "own": "slower than peers",

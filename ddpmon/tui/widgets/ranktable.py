@@ -12,7 +12,7 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, WIDE, Block
-from ddpmon.tui.frame import Frame, finite
+from ddpmon.tui.frame import Frame, arriving, finite
 from ddpmon.tui.lines import Line, fit, joined, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets import columns
@@ -20,7 +20,6 @@ from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
-from ddpmon.tui.widgets.worldmap import arriving
 
 _SPLIT_LEAST = 24
 """Minimum width of a split bar in columns."""

@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from ddpmon import numbers
 from ddpmon.messages import RankView, Snapshot
-from ddpmon.tui.frame import finite
+from ddpmon.tui.frame import arriving, finite
 from ddpmon.tui.lines import Line
 from ddpmon.tui.widgets.columns import Sort, decimals, fit_columns
 from ddpmon.tui.widgets.ranktable import BY_RANK, Layout, RankTable, Tail
-from ddpmon.tui.widgets.worldmap import arriving
 
 _SHOWN = {"rank": 0, "host": 4, "wait": 2, "transfer": 3, "late": 16, "critical": 15}
 """The columns. In a narrow table the column with the highest number is dropped first, as in `columns.MEASURED`."""

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import Frame
+from ddpmon.tui.frame import Frame, arriving
 from ddpmon.tui.lines import Line, joined, padded, plain, size, title
 from ddpmon.tui.widgets.pane import Pane
 
@@ -24,11 +24,6 @@ def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
     """Return the rank with this number; None if there is none."""
     ranks = snapshot.ranks if snapshot else []
     return ranks[number] if number is not None and 0 <= number < len(ranks) else None
-
-
-def arriving(snapshot: Snapshot) -> bool:
-    """Return whether no rank has a measured step yet, so that screens show the stage of each rank instead."""
-    return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
 
 
 def short_host(host: str) -> str:

@@ -1,0 +1,253 @@
+"""The three lines at the top of every screen: state, verdict and numbers. `ddpmon status` prints them too."""
+
+from __future__ import annotations
+
+from ddpmon import numbers
+from ddpmon.analysis.processes.parallelism import short, with_ddp
+from ddpmon.analysis.verdict import beside_state
+from ddpmon.messages import STAGES, Snapshot
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
+from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, STAGE_WORDS, Frame, arriving
+from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
+from ddpmon.tui.views import title
+
+_HUB_STARTS_S = 10.0
+"""Seconds after which the hub's first answer is late enough to tell the user."""
+_Item = tuple[int, Line]
+"""(priority, pieces): if space is short, the item with the highest number is dropped first."""
+
+
+_ATTACHED = ("", "text")
+"""First piece of an item that belongs to the item on its left."""
+
+
+def _join(items: list[_Item], width: int) -> Line:
+    """Join as many items as fit, with two spaces between them, or one before an item that starts with `_ATTACHED`."""
+    fitting = list(items)
+    while len(fitting) > 1 and size(_glue(fitting)) > width:
+        fitting.remove(max(fitting, key=lambda item: item[0]))
+    return _glue(fitting)
+
+
+def _glue(items: list[_Item]) -> Line:
+    joined: Line = []
+    for _, line in items:
+        if joined:
+            joined.append(("  ", "text") if line[0][0] else (" ", "text"))
+        joined += line
+    return joined
+
+
+def bar(share: float, width: int) -> Line:
+    """Draw a progress bar."""
+    done = round(min(1.0, max(0.0, share)) * width)
+    return [("━" * done, "info"), ("─" * (width - done), "rule")]
+
+
+def state_line(frame: Frame, width: int) -> Line:
+    """Return the first line: ▲ SLOW name 64 ranks step 12,486/50,000 ━━── 25% epoch 2/8 ETA 3h14m up 1h02m."""
+    badge, snapshot = frame.badge, frame.snapshot
+    word = badge.word
+    if frame.stale:
+        word += f" {numbers.duration(frame.silent_s)}"
+    elif snapshot is not None and snapshot.state == "stalled" and snapshot.verdict_since is not None:
+        word += f" {numbers.duration(snapshot.at - snapshot.verdict_since)}"
+    items: list[_Item] = _replay(frame, wide=width >= 110)
+    items.append((0, [(f"{badge.glyph} {word:<7}", badge.role)]))
+    if frame.behind_s is not None:
+        items.append((1, [(f"‖ FROZEN {numbers.duration(frame.behind_s)}", "warn")]))
+    if snapshot is not None:
+        items += _progress(snapshot, frame, wide=width >= 110)
+    return _join(items, width)
+
+
+def _replay(frame: Frame, wide: bool) -> list[_Item]:
+    """Return the items for a recording that plays: ↺ REPLAY 2m14s ━━━━── 10m32s x4."""
+    cursor, badge = frame.cursor, BADGES["replay"]
+    if cursor is None:
+        return []
+    share = cursor.at_s / cursor.length_s if cursor.length_s > 0 else 1.0
+    speed = "paused" if cursor.paused else f"x{cursor.speed:g}"
+    return [
+        (0, [(f"{badge.glyph} {badge.word} {numbers.duration(cursor.at_s):>6}", badge.role)]),
+        (2, [_ATTACHED, *bar(share, 24 if wide else 10)]),
+        (1, [_ATTACHED, (f"{numbers.duration(cursor.length_s)} {speed:<6}", badge.role)]),
+    ]
+
+
+def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
+    run, ended = snapshot.run, frame.ended
+    ranks = f"{numbers.count(run.world_size)} rank{'s' * (run.world_size != 1)}"
+    if snapshot.state == "waiting":
+        connected = sum(rank.health != "missing" for rank in snapshot.ranks)
+        ranks = f"{numbers.count(connected)}/{ranks}"
+    if wide and run.nnodes > 1:
+        ranks += f" on {run.nnodes} nodes"
+    items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")])]
+    if frame.where:
+        items.append((6, [_ATTACHED, (f"on {cut(plain(frame.where), 32 if wide else 20)}", "info")]))
+    items.append((5, [(ranks, "text")]))
+    if kind := short(snapshot.parallelism):
+        items.append((4, [(plain(kind), "info")]))
+    total = snapshot.total_steps
+    step = f"step {numbers.count(snapshot.step)}" + (f"/{numbers.count(total)}" if total else "")
+    if snapshot.step or total:
+        items.append((3, [(step, "text")]))
+    if total and frame.cursor is None:
+        share = snapshot.step / total
+        items.append((8, [_ATTACHED, *bar(share, 24 if wide else 10)]))
+        items.append((4, [_ATTACHED, (f"{numbers.percent(min(1.0, share)):>4}", "text")]))
+    if snapshot.training_epoch is not None:
+        epochs = f"/{numbers.count(snapshot.training_epochs)}" if snapshot.training_epochs else ""
+        items.append((7, [(f"epoch {numbers.count(snapshot.training_epoch)}{epochs}", "text")]))
+    if ended:
+        if run.exit_code:
+            items.append((3, [(f"exit {run.exit_code}", "strong")]))
+        if run.ended_at is not None and run.started_at:
+            items.append((6, [(f"took {numbers.duration(run.ended_at - run.started_at)}", "muted")]))
+    else:
+        if snapshot.eta_s is not None and frame.cursor is None:
+            items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
+        if run.started_at and frame.cursor is None:
+            items.append((9, [(f"up {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
+    return items
+
+
+def _stand_in(frame: Frame) -> tuple[str, str] | None:
+    """Return (sentence, role) of the message that replaces the verdict; None if the verdict is shown."""
+    snapshot = frame.snapshot
+    if frame.refused and not frame.ended:
+        return plain(frame.refused), "bad"
+    if snapshot is None:
+        if frame.cursor is not None:
+            return "reading the recording…", "text"
+        if frame.trouble:
+            return f"{plain(frame.trouble)}; trying again", "warn"
+        if frame.silent_s > _HUB_STARTS_S:
+            return f"no answer from the hub for {numbers.duration(frame.silent_s)}; still trying", "warn"
+        return "starting the hub…", "text"
+    if frame.stale:
+        last_heard = numbers.clock(snapshot.at)
+        goes_on = "stop requested" if frame.stopping else "training continues"
+        if frame.trouble:
+            return f"no connection since {last_heard}; {goes_on}; trying again: {plain(frame.trouble)}", "warn"
+        return f"no answer from the hub since {last_heard}: values are from then; {goes_on}", "warn"
+    return None
+
+
+def sentence(frame: Frame) -> tuple[str, str, str]:
+    """Return the verdict or the message that replaces it: (its lead, which names its subject; the rest; its role)."""
+    stand_in, snapshot = _stand_in(frame), frame.snapshot
+    if stand_in is not None or snapshot is None:
+        text, role = stand_in or ("", "text")
+        return text, "", role
+    facts, role = snapshot.verdict_facts, SEVERITY_ROLES.get(snapshot.severity, "text")
+    if snapshot.state == "done" and snapshot.findings:
+        seconds = (snapshot.run.ended_at or snapshot.at) - snapshot.run.started_at
+        text = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
+        return plain(text), "", role
+    lead = (facts.lead if facts else 0) or len(snapshot.verdict)
+    return plain(snapshot.verdict[:lead]) or numbers.NONE, plain(snapshot.verdict[lead:]), role
+
+
+def verdict_line(frame: Frame, width: int) -> Line:
+    """Return the verdict, cut after a clause or word, with the numbers of further findings and of lost records."""
+    lead, rest, role = sentence(frame)
+    tail: Line = []
+    if frame.snapshot is not None:
+        matter = [f for f in frame.snapshot.findings if f.severity != "info" and (f.lasts or frame.ended)]
+        more = len(matter) - 1
+        if more > 0:
+            tail.append((f"  +{more} more", role))
+        if lost := frame.snapshot.records_lost:
+            tail.append((f"  {numbers.short(lost)} record{'s' * (lost != 1)} lost", "warn"))
+    if width - size(tail) < 20:
+        tail = []
+    text = cut_sentence(lead + rest, width - size(tail))
+    if role not in {"warn", "bad"}:
+        return [(text, role), *tail]
+    # The lead names the culprit, so it stands out from the rest of the sentence.
+    return [(text[: len(lead)], role), (text[len(lead) :], "text"), *tail]
+
+
+def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
+    """Return the five numbers. Each has the same width whatever its value, so that none moves."""
+    arrow = {True: "↓", False: "↑", None: " "}[snapshot.loss_falls]
+    on_gpu = snapshot.gpu_percent is not None or any(rank.device.startswith("cuda") for rank in snapshot.ranks)
+    rate = f"{numbers.short(snapshot.samples_per_s):>5}"
+    finite_loss = snapshot.loss is None or numbers.loss(snapshot.loss) not in {"nan", "inf", "-inf"}
+    cost, blocked = "all-reduce", snapshot.all_reduce_ms
+    if not with_ddp(snapshot.parallelism):
+        collectives = snapshot.all_reduce
+        cost, blocked = "collectives", None if collectives is None else collectives.wait_ms + collectives.transfer_ms
+    items: list[_Item] = [
+        (0, [("step ", "muted"), (f"{numbers.ms(snapshot.step_ms_p50):>5} ms", "strong"),
+             (" max", "muted"), (f"{numbers.ms(snapshot.step_ms_max):>5}", "text")]),
+        (1, [("loss ", "muted"), (f"{numbers.loss(snapshot.loss):>6} {arrow}", "strong" if finite_loss else "bad")]),
+        (3, [(f"{cost} ", "muted"), (f"{numbers.ms(blocked):>4} ms", "text")]),
+        (2, [("wait ", "muted"), (f"{numbers.percent(snapshot.wait_share):>4}", "text")]),
+    ]  # fmt: skip
+    if on_gpu:
+        gpu = None if snapshot.gpu_percent is None else snapshot.gpu_percent / 100
+        items.append((4, [("GPU ", "muted"), (f"{numbers.percent(gpu):>4}", "text")]))
+    if not on_gpu or width >= 100:
+        unit = " samples/s" if width >= 100 else "/s"
+        items.append((5, [(rate, "text"), (unit, "muted")]))
+    return items
+
+
+_ARRIVAL = ("importing", "imported", "group", "model", "training")
+"""Names of the stages up to the end of the first step, short enough for the head."""
+
+
+def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
+    """Return how many ranks have reached each stage, which replaces the five numbers before the first step."""
+    ranks = snapshot.ranks
+    stages = [rank.stage for rank in ranks if rank.health != "missing"]
+    names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
+    digits = len(str(len(ranks)))
+    counts = [stages.count(stage) for stage in STAGES[: len(_ARRIVAL)]]
+    return [
+        (place, [(f"{name} ", "muted"), (f"{count:>{digits}}", "strong" if count else "muted")])
+        for place, (name, count) in enumerate(
+            zip(["not connected", *names], [len(ranks) - len(stages), *counts], strict=True)
+        )
+    ]
+
+
+def head(frame: Frame, width: int, height: int) -> list[Line]:
+    """Return the head's three lines; if it has more height, because nothing else fits, it uses all of it."""
+    room = width - 1 if width > 20 else width
+    margin: Line = [(" ", "text")] if width > 20 else []
+    lines = [[*margin, *state_line(frame, room)]]
+    numbers_ = _third(frame, room)
+    if height <= 3:
+        return [*lines, [*margin, *verdict_line(frame, room)], [*margin, *_join(numbers_, room)]]
+    lead, rest, role = sentence(frame)
+    text = lead + rest
+    wrapped, most = wrap(text, room), max(1, height - 2)
+    if len(wrapped) > most:
+        wrapped[most - 1 :] = [cut(" ".join(wrapped[most - 1 :]), room)]
+    lines += [[*margin, (row, role)] for row in wrapped]
+    row: Line = []
+    for _, whole in numbers_:
+        item = whole if size(whole) <= room else whole[:2]
+        if row and size(row) + 2 + size(item) > room:
+            lines.append([*margin, *row])
+            row = []
+        row = [*row, *([("  ", "text")] if row else []), *item]
+    lines += [[*margin, *row]] if row else []
+    small = f"{title(frame.view)} needs a terminal of at least {LEAST_WIDTH}x{LEAST_HEIGHT}."
+    words = [[*margin, (row, "muted")] for row in wrap(small, room)]
+    return [*lines, [], *words] if len(lines) + 1 + len(words) <= height else lines
+
+
+def _third(frame: Frame, width: int) -> list[_Item]:
+    """Return the items of the third line."""
+    snapshot = frame.snapshot
+    if snapshot is None:
+        late = frame.cursor is None and frame.silent_s > _HUB_STARTS_S
+        return [(0, [("ddpmon ls shows the run's state, ddpmon logs its output", "muted")])] if late else []
+    if snapshot.state in {"waiting", "stalled"} and arriving(snapshot):
+        return arrival_items(snapshot, width)
+    return number_items(snapshot, width)
