@@ -168,7 +168,7 @@ def bias(letters: int, seconds: float, *, signals: bool) -> tuple[float, float, 
     from ddpmon.probe.stack_sampler import StackSampler
 
     listener = Listener(Identity("bias"))
-    listener.identity.change(rank=0)
+    listener.identity.set_facts(rank=0)
     listener.defer()
     sampler, spent, over, there = StackSampler(listener), [0.0, 0.0, 0.0], threading.Event(), threading.Event()
 
@@ -196,7 +196,7 @@ def bias(letters: int, seconds: float, *, signals: bool) -> tuple[float, float, 
     sampler.rest(threading.Event(), seconds)
     over.set()
     thread.join()
-    while listener.journal.read(100):
+    while listener.journal.read_notes(100):
         pass
     sampler.step_ended(RawStep(int(began * 1e9) + 1, time.monotonic_ns(), step=1))
     result = sampler.result()

@@ -112,7 +112,7 @@ class Account(ScriptNotes):
 
     def phase_fails(self, *_: object) -> None:
         """Handle a forward that raised, which ends its phase too."""
-        self.clock.leave()
+        self.clock.leave_phase()
 
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
         """Handle a forward in training mode with gradients. model: its number, or -1 if its inputs are not counted."""
@@ -142,7 +142,7 @@ class Account(ScriptNotes):
         clock.evaluates(explained=held_out and not self._trains_in_eval and max(0, model) in self._trained)
         clock.forward_without_gradients()
         self._cache.forward_without_gradients()
-        clock.enter(FORWARD)
+        clock.enter_phase(FORWARD)
 
     def _trains(self, model: int, samples: int, tokens: int) -> None:
         clock = self.clock
@@ -161,7 +161,7 @@ class Account(ScriptNotes):
     def forward_ends(self, *_: object) -> None:
         """Handle a forward that returned."""
         if self.clock.phase == FORWARD:
-            self.clock.leave()
+            self.clock.leave_phase()
 
     def digest_taken(self, sampled: SampledElements, *_: object) -> None:
         """Assign a digest of a model to the current step."""
@@ -173,7 +173,7 @@ class Account(ScriptNotes):
 
     def synchronisation_begins(self, *_: object) -> None:
         """Handle the training thread's arrival at a synchronisation."""
-        self._arrival = self.clock.block()
+        self._arrival = self.clock.begin_sync()
 
     def synchronisation_was_none(self, *_: object) -> None:
         """Handle a synchronisation that raised, or was asynchronous: it blocked nobody."""
@@ -183,7 +183,7 @@ class Account(ScriptNotes):
     def synchronised(self, kind: int, payload_bytes: int, _none: None) -> None:
         """Handle the end of a synchronisation."""
         self.beats += 1
-        self.clock.unblock(kind, self._arrival, payload_bytes)
+        self.clock.end_sync(kind, self._arrival, payload_bytes)
 
     # --- backward ----------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Account(ScriptNotes):
 
     def _leave_backward(self) -> int:
         self.clock.base = self._around.pop() if self._around else OTHER
-        return self.clock.leave()
+        return self.clock.leave_phase()
 
     def bucket_launched(self, bucket: list[int], *_: object) -> None:
         """Record a bucket's all-reduce as [layout, launch, end]. The end is filled in later."""
@@ -244,15 +244,15 @@ class Account(ScriptNotes):
         self.iteration.synchronised(marked=self._marked)
         self._step_done()
 
-    def shadowed(self, *_: object) -> None:
+    def count_joined_step(self, *_: object) -> None:
         """Count a step of the other ranks that this rank, out of data under Join, only joined."""
         self.pause_ends()
         self.updates += 1
         self.clock.cut(self._journal.now)
-        self.iteration.shadowed()
+        self.iteration.end_joined_part()
         self._step_done()
 
-    def passed(self, issued: int, count: int, whole: bool) -> None:
+    def end_part(self, issued: int, count: int, whole: bool) -> None:
         """Handle the end of a part of a step in a process that trained before the attach.
 
         Args:
@@ -287,15 +287,15 @@ class Account(ScriptNotes):
             self.clock.finished.clear()
             return
         if self._parallelism.unsettled and self.clock.step:
-            settled = self._parallelism.settle(
+            settled = self._parallelism.decide_from_evidence(
                 self._identity.world_size,
                 ddp=self._ddp or self._models,
                 forward=self._forwards,
                 on_device=self.clock.device is not None,
             )
-            self._identity.trains(*settled)
+            self._identity.set_parallelism(*settled)
         if self.clock.step:
-            self._identity.reached(STAGE_TRAINING)
+            self._identity.reach_stage(STAGE_TRAINING)
             self._tell_place()
 
     # --- optimizer ---------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class Account(ScriptNotes):
         self._around.clear()  # An exception may have ended a backward without a note.
         self._cache.reset()
         clock.base = OPTIMIZER
-        clock.enter(OPTIMIZER)
+        clock.enter_phase(OPTIMIZER)
         self._closures = 0
         if isinstance(rate, (float, int)):
             clock.learning_rate = float(rate)
@@ -333,7 +333,7 @@ class Account(ScriptNotes):
         """
         self._models = models
         self.clock.base = OTHER
-        now = self.clock.leave()
+        now = self.clock.leave_phase()
         self.gradients_taken(key)  # includes gradients of its closures
         self.updates += unreduced
         self.unsynchronised += unreduced and models
@@ -358,7 +358,7 @@ class Account(ScriptNotes):
         if not self.clock.held:
             self.clock.skips_first = False  # The previous step ended with its gradients, so this one is whole.
         if self.clock.held and not self._marked:
-            self.iteration.updated(key)
+            self.iteration.note_update(key)
             self._step_done()
 
     # --- besides training --------------------------------------------------------------------------------------

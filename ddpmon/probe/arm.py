@@ -31,9 +31,9 @@ def from_environment() -> None:
     sets up a process group, wraps a model or steps an optimizer, because DataLoader workers and a script's own
     subprocesses inherit the same environment.
     """
-    if not run_settings.current().socket or _listener is not None:
+    if not run_settings.in_force().socket or _listener is not None:
         return
-    listener = listen()
+    listener = hook_torch()
     if os.environ.get("DDPMON_BUCKETS") == "1":
         from ddpmon.probe.buckets import Buckets
 
@@ -42,15 +42,15 @@ def from_environment() -> None:
         listener.start()
 
 
-def listen() -> Listener:
+def hook_torch() -> Listener:
     """Hook into torch for the run of the current settings, and return the listener."""
     global _listener, _hears_forks
-    listener = Listener(Identity(run_settings.current().run_id))
+    listener = Listener(Identity(run_settings.in_force().run_id))
     _listener = listener
     _prepare(listener)
     api.attach(listener)
-    hooks.install(listener)
-    parallel_wrappers.install(listener)
+    hooks.install_all(listener)
+    parallel_wrappers.hook_wrappers(listener)
     trainers.install(listener)
     if not _hears_forks:  # Python cannot unregister this.
         _hears_forks = True
@@ -58,7 +58,7 @@ def listen() -> Listener:
     return listener
 
 
-def armed() -> Listener | None:
+def current_listener() -> Listener | None:
     """Return the listener of this process; None if the probe is not armed."""
     return _listener
 
@@ -87,13 +87,13 @@ def leave(then: Callable[[], object]) -> Listener | None:
     if sender is None:
         ended()
     else:
-        sender.leave(ended)
+        sender.finish_later(ended)
     return listener
 
 
 def _prepare(listener: Listener) -> None:
     """Prepare the listener to start a sender once this process turns out to be a rank."""
-    settings = run_settings.current()
+    settings = run_settings.in_force()
 
     def start() -> None:
         global _sender
@@ -111,7 +111,7 @@ def _prepare(listener: Listener) -> None:
         atexit.register(sender.finish)
         listener.changes.undone_by(lambda: atexit.unregister(sender.finish))
         listener.changes.undone_by(util.Finalize(None, sender.finish, exitpriority=100).cancel)
-        leaving.install(listener.changes, sender.finish, listener.disable)
+        leaving.install_exit_hooks(listener.changes, sender.finish, listener.disable)
 
     listener.on_start = start
 
@@ -127,9 +127,9 @@ def _forked() -> None:
     api.detach()
     stack_signal.forked()
     if _sender is not None:
-        _sender.forked()
+        _sender.close_in_child()
         _sender = None
-    settings = run_settings.current()
+    settings = run_settings.in_force()
     _listener.reset(Identity(settings.run_id))
     if settings.attached:
         _listener.hot.thread = 0

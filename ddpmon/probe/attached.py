@@ -111,19 +111,19 @@ def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
     from ddpmon.probe import arm as arming
     from ddpmon.probe import existing, run_settings
 
-    listener = arming.armed()
-    if listener is not None and run_settings.current() == settings and listener.listening:
-        return _facts(listener, existing.find())
+    listener = arming.current_listener()
+    if listener is not None and run_settings.in_force() == settings and listener.listening:
+        return _facts(listener, existing.find_tracked())
     if listener is not None:
-        watching = run_settings.current().run_id
+        watching = run_settings.in_force().run_id
         raise _CannotWatchError(
             f"the run {watching} already watches this process; open its dashboard with ddpmon attach {watching}"
         )
-    run_settings.give(settings)
+    run_settings.override_environment(settings)
     try:
-        found = existing.find()
-        listener = arming.listen()
-        existing.hear(listener, found)
+        found = existing.find_tracked()
+        listener = arming.hook_torch()
+        existing.register_tracked(listener, found)
         listener.found_running(ranks)
         if not (found.models or found.optimizers or listener.has_group or "RANK" in os.environ):
             raise _CannotWatchError("this process does not train yet; attach when it has a model and an optimizer")
@@ -131,7 +131,7 @@ def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
         listener.hot.start = listener.account.start  # now that another thread reads the notes
     except BaseException:
         arming.leave(lambda: None)
-        run_settings.give(None)
+        run_settings.override_environment(None)
         raise
     return _facts(listener, found)
 
@@ -153,18 +153,18 @@ def _facts(listener: Any, found: Any) -> dict[str, Any]:
 
 def _disarm(reply: str) -> None:
     arming = sys.modules.get("ddpmon.probe.arm")
-    listener = arming.armed() if arming is not None else None
+    listener = arming.current_listener() if arming is not None else None
     if arming is None or listener is None:
         _remove_paths()
         _write(reply, {"ok": True, "watched": False})
         return
     from ddpmon.probe import run_settings
 
-    if not run_settings.current().attached:
+    if not run_settings.in_force().attached:
         raise _CannotWatchError("ddpmon run started this process and watches it until its end")
 
     def ended() -> None:
-        run_settings.give(None)
+        run_settings.override_environment(None)
         _remove_paths()
         _write(reply, {"ok": True, "watched": True, "left": listener.changes.left})
 

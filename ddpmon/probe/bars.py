@@ -59,7 +59,7 @@ class BarReading(NamedTuple):
     """True if only calls of `update` advance the bar. A bar around an iterable counts item by item."""
 
 
-def readings() -> list[BarReading]:
+def bar_readings() -> list[BarReading]:
     """Return the readings of all living bars that have a total.
 
     Disabled bars (disable=True) count nothing and are left out. So are bars that count bytes (unit="B"), which show
@@ -140,7 +140,7 @@ class _Bar:
         """Advance of its count between the last two readings."""
         self._advances_differ = False
 
-    def follow(self, reading: BarReading, step: int, at: float) -> None:
+    def observe(self, reading: BarReading, step: int, at: float) -> None:
         """Add the bar's present state to its observations."""
         advance = reading.n - self.last.n
         if advance:
@@ -159,7 +159,7 @@ class _Bar:
         if len(self._observed) > _MOST_KEPT:
             del self._observed[1:-1:2]
         self._rate = (reading.n - self._since[1]) / max(at - self._since[0], 1e-3)
-        if self.ratio is not None and not self._fits(self.ratio):
+        if self.ratio is not None and not self._is_possible_ratio(self.ratio):
             self._forget()
         if self.ratio is None or (not self._exact and self._span()[1] >= 2 * self._settled_at):
             self._settle()
@@ -221,7 +221,7 @@ class _Bar:
         fitting = [
             count
             for count in range(max(0, least), most + 1, stride)
-            if self._fits(_ratio(count, unit, several=several))
+            if self._is_possible_ratio(_ratio(count, unit, several=several))
         ]
         if not fitting:
             if stride == 1 and items > 4 * (self._lag + 1):  # otherwise the observations may only be too early
@@ -238,7 +238,7 @@ class _Bar:
             self._exact = apart == 0
             self._settled_at = steps
 
-    def _fits(self, ratio: tuple[int, int]) -> bool:
+    def _is_possible_ratio(self, ratio: tuple[int, int]) -> bool:
         """Return whether the bar can have begun at a step from which this ratio leads to all observations."""
         each = ratio[1] / ratio[0]
         lag, apart = self._lag, self._rate * each * _SKEW_S
@@ -251,7 +251,7 @@ class _Bar:
         """Return whether it counts steps or parts of steps, rather than passes over the data."""
         return self.ratio is not None and self.ratio[0] >= self.ratio[1]
 
-    def place(self, *expected: int) -> int:
+    def possible_start(self, *expected: int) -> int:
         """Return the number of steps after which the bar began. expected: likely numbers, given the bars before it."""
         items, steps = self.ratio or (1, 1)
         each = steps / items
@@ -301,7 +301,7 @@ class Bars:
         self._written_from_0 = False
         """True if the epochs written beside bars begin with 0. Then the number of epochs stays unknown."""
 
-    def follow(self, step: int, at: float, epoch_at: float | None = None) -> None:
+    def read_all(self, step: int, at: float, epoch_at: float | None = None) -> None:
         """Read all bars.
 
         Args:
@@ -311,13 +311,13 @@ class Bars:
 
         """
         bars: dict[int, _Bar] = {}
-        for reading in readings():
+        for reading in bar_readings():
             bar = self._bars.get(id(reading.bar))
             if bar is None or reading.n < bar.last.n:  # new, or begun again
                 bar = _Bar(reading, self._step, step, at)
                 if self._joins_late:
                     bar.first = reading.n
-            bar.follow(reading, step, at)
+            bar.observe(reading, step, at)
             bars[id(reading.bar)] = bar
         self._bars, self._step, self._joins_late = bars, step, False
         if self.total is not None and step > self.total:
@@ -366,7 +366,7 @@ class Bars:
         if before is bar:  # Only its ratio has changed.
             self._end = step + bar.steps(bar.last.total - bar.last.n)
         else:
-            self._end = bar.place(whole * done, self._end) + bar.steps(bar.last.total - bar.first)
+            self._end = bar.possible_start(whole * done, self._end) + bar.steps(bar.last.total - bar.first)
         written = _EPOCH_OF.search(bar.last.description)
         alone = epoch_at is not None and epoch_at <= bar.last.began_at
         self.epoch = self.epochs = None

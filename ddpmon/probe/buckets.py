@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import BUCKETS, Layout
 from ddpmon.probe.account import Account
-from ddpmon.probe.interception import replace
+from ddpmon.probe.interception import wrap_attribute
 from ddpmon.probe.records import BUCKET_END
 from ddpmon.probe.thread_listener import ThreadListener
 
@@ -43,8 +43,8 @@ class Buckets:
     def install(self) -> None:
         """Intercept the registration of communication hooks in this process. Called once."""
         listener = self.listener
-        replace(listener, DistributedDataParallel, "_register_builtin_comm_hook", before=self._builtin)
-        replace(listener, Join, "notify_join_context", after=self._joins)
+        wrap_attribute(listener, DistributedDataParallel, "_register_builtin_comm_hook", before=self._builtin)
+        wrap_attribute(listener, Join, "notify_join_context", after=self._joins)
         listener.changes.patch(Join, "notify_join_context", staticmethod(Join.notify_join_context))
         register = dist._register_comm_hook
 
@@ -78,7 +78,7 @@ class Buckets:
     def _joins(self, work: Any, _arguments: object) -> None:
         self.joining = work
 
-    def prepare(self, model: Any) -> None:
+    def register_hook(self, model: Any) -> None:
         """Register our hook before a model's first forward, unless the script has registered its own."""
         if model in self._hooks:
             return
@@ -96,7 +96,7 @@ class Buckets:
             if hook is not None:
                 hook.remember_gradients()
 
-    def layout(self, model: int, index: int, payload_bytes: int, names: list[str]) -> int:
+    def queue_layout(self, model: int, index: int, payload_bytes: int, names: list[str]) -> int:
         """Queue a new layout of a bucket for the hub; return its number."""
         self._count += 1
         kept: list[str] = []
@@ -195,7 +195,7 @@ class Hook:
                 self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
             names = [self._names.get(id(parameter), "?") for parameter in bucket.parameters()]
             replica = self._buckets.listener.replicas.replica_of(model).number if model is not None else 0
-            number = self._buckets.layout(replica, key[0], key[1] * buffer.element_size(), names)
+            number = self._buckets.queue_layout(replica, key[0], key[1] * buffer.element_size(), names)
             self._layouts[key] = number
         return number
 

@@ -48,7 +48,7 @@ MAX_TENSORS = 8
 """Largest number of tensors of a collective to describe."""
 
 
-def position(group: Any) -> tuple[str, int]:
+def group_position(group: Any) -> tuple[str, int]:
     """Return a process group's name, which is the same on all its ranks, and the number of its last collective.
 
     Returns ("", 0) if they are unknown.
@@ -59,13 +59,13 @@ def position(group: Any) -> tuple[str, int]:
         return "", 0
 
 
-def issued() -> dict[str, int]:
+def last_sequence_numbers() -> dict[str, int]:
     """Return the number of the last collective in each of this rank's process groups, by the group's name."""
     try:
         groups = list(dist.distributed_c10d._world.pg_names)[:MAX_GROUPS]
     except AttributeError:
         return {}
-    return {name: number for name, number in map(position, groups) if name}
+    return {name: number for name, number in map(group_position, groups) if name}
 
 
 def timeouts_s(name: str = "") -> set[float]:
@@ -131,7 +131,7 @@ class _Dump(msgspec.Struct):
 _dump = msgspec.json.Decoder(_Dump)
 
 
-def recorded() -> tuple[Collective | None, bool] | None:
+def unfinished_or_last() -> tuple[Collective | None, bool] | None:
     """Return the oldest collective that this rank is in and True, or the last one it issued and False; None if unknown.
 
     This stops every thread of the process for about 30 ms if the recorder is full, so call it only on suspicion.

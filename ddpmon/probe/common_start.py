@@ -60,7 +60,7 @@ class CommonStart:
         self._ranks = ranks
         self._began_at = time.monotonic()
 
-    def agreed(self, identity: Identity, waiting: int) -> int | None:
+    def agreed_start(self, identity: Identity, waiting: int) -> int | None:
         """Return the number of collectives from which steps count; None until every rank has synchronised.
 
         waiting: number of notes that wait for this.
@@ -85,7 +85,7 @@ class CommonStart:
         place = self.place
         if place is not None and place[0] >= first:
             begins_at, self.parts, self.steps = place
-            identity.change(steps_before=self.steps)
+            identity.set_facts(steps_before=self.steps)
             return begins_at
         if time.monotonic() - self._began_at > PATIENCE_S:
             identity.add_note(NOT_TOLD)
@@ -94,7 +94,7 @@ class CommonStart:
             return first
         return None
 
-    def exchange(self, store: Any, identity: Identity, wait: Callable[[float], bool]) -> None:
+    def exchange_places(self, store: Any, identity: Identity, wait: Callable[[float], bool]) -> None:
         """Write rank 0's place into a store, or read it there until steps count. wait: sleeps; True ends this."""
         key, written = f"{PLACE}/{identity.restart}", None
         while not wait(EVERY_S):

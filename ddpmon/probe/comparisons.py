@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import BATCH_NORM, FEW_WEIGHTS, INPUTS, OTHER_BUFFERS, UNREDUCED, WEIGHTS
 from ddpmon.probe.account import Account
-from ddpmon.probe.collectives import position
+from ddpmon.probe.collectives import group_position
 from ddpmon.probe.digest import (
     ELEMENTS,
     FIRST,
@@ -31,11 +31,11 @@ from ddpmon.probe.digest import (
     INPUT_TENSORS,
     SOON,
     SampledElements,
-    due,
-    few,
+    is_digest_due,
     next_due,
-    sample,
+    sample_elements,
     tensors_in,
+    two_parameters,
 )
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.parallelism import MAX_PARAMETERS, Parallelism, is_sharded, parameters_of
@@ -85,7 +85,7 @@ class Apart:
         self._works += hasattr(result, "wait")
         self.exchanged(_bytes(payload))
 
-    def updated(self, optimizer: Any, optimizers: Iterable[int], world_size: int) -> SampledElements | None:
+    def count_update(self, optimizer: Any, optimizers: Iterable[int], world_size: int) -> SampledElements | None:
         """Count an optimizer step; return sampled elements of its parameters if ranks are to be compared now.
 
         Args:
@@ -96,7 +96,12 @@ class Apart:
 
         """
         self.updates += 1
-        if not due(self.updates) or self.updates == FIRST[0] or world_size < 2 or self._parallelism.is_wrapped:
+        if (
+            not is_digest_due(self.updates)
+            or self.updates == FIRST[0]
+            or world_size < 2
+            or self._parallelism.is_wrapped
+        ):
             return None
         parameters = list(islice(parameters_of(optimizer), MAX_PARAMETERS))
         size = sum(one.numel() * one.element_size() for one in parameters)
@@ -105,7 +110,7 @@ class Apart:
         # Ranks that hold different parts of a model differ in the shapes of their parameters.
         shapes = zlib.crc32(repr([tuple(one.shape) for one in parameters]).encode())
         number = list(optimizers).index(id(optimizer))
-        return sample(parameters, number, f"shapes {shapes:08x}", 0, self.updates)
+        return sample_elements(parameters, number, f"shapes {shapes:08x}", 0, self.updates)
 
 
 def _bytes(payload: Any) -> float:
@@ -140,10 +145,10 @@ class Comparisons(ScriptCalls):
         self._digested_at = self._synchronised_backwards
         self._digests_at = next_due(self._digested_at)
         for replica in list(self.replicas.values()):
-            replica.digest_in = replica.training
+            replica.digest_in = replica.is_training
             replica.strays = [one for one in replica.others if one.requires_grad and one.grad is not None]
             if replica.search is not None and (model := replica.model()) is not None:
-                replica.search.check(model.reducer)
+                replica.search.start_count(model.reducer)
 
     def digest_soon(self) -> None:
         """Schedule digests after the next backward, as the mode or the rate changed, perhaps on some ranks only."""
@@ -152,9 +157,9 @@ class Comparisons(ScriptCalls):
 
     def take_digests(self, replica: Replica, model: DistributedDataParallel, inputs: Iterable[Any]) -> None:
         """Take the digests that are due before a forward, including one of its inputs."""
-        place = position(model.process_group)
-        if not due(self._digested_at):
-            self._digest(replica, place, few(replica.parameters), FEW_WEIGHTS)
+        place = group_position(model.process_group)
+        if not is_digest_due(self._digested_at):
+            self._digest(replica, place, two_parameters(replica.parameters), FEW_WEIGHTS)
         else:
             self._digest(replica, place, replica.parameters)
             tensors = list(islice(tensors_in(inputs), INPUT_TENSORS))
@@ -170,7 +175,9 @@ class Comparisons(ScriptCalls):
     ) -> None:
         sampled = None
         with contextlib.suppress(RuntimeError):  # for inputs and buffers without a storage
-            sampled = sample(tensors, replica.number, *place, updates, INPUT_ELEMENTS if of == INPUTS else ELEMENTS)
+            sampled = sample_elements(
+                tensors, replica.number, *place, updates, INPUT_ELEMENTS if of == INPUTS else ELEMENTS
+            )
         if sampled is not None:
             sampled.of = of
             self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
@@ -179,14 +186,14 @@ class Comparisons(ScriptCalls):
         """Handle an optimizer step in a process without a DDP model."""
         sampled = None
         with contextlib.suppress(RuntimeError):  # for sparse parameters, or a class of the script's own
-            sampled = self.apart.updated(optimizer, self.hot.optimizers, self.identity.world_size)
+            sampled = self.apart.count_update(optimizer, self.hot.optimizers, self.identity.world_size)
         if sampled is not None:
             self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 
     def update_unsynchronised(self) -> None:
         self._unsynchronised += 1
-        if due(self._unsynchronised):
+        if is_digest_due(self._unsynchronised):
             for replica in list(self.replicas.values()):
                 if (model := replica.model()) is not None:
-                    place = position(model.process_group)
+                    place = group_position(model.process_group)
                     self._digest(replica, place, replica.parameters, updates=self._unsynchronised)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import Tensor, float32, long
 
 
-def count(batch: Any, depth: int = 3) -> tuple[int, int]:
+def count_batch(batch: Any, depth: int = 3) -> tuple[int, int]:
     """Return the samples and tokens in a batch, by the first tensor in it; 0 where unknown. Never raises.
 
     Samples are the tensor's first dimension. A tensor of integers with two dimensions is taken for token ids.
@@ -31,7 +31,7 @@ def count(batch: Any, depth: int = 3) -> tuple[int, int]:
             return 0, 0
         if depth:
             for part in _parts(batch):
-                samples, tokens = count(part, depth - 1)
+                samples, tokens = count_batch(part, depth - 1)
                 if samples:
                     return samples, tokens
     except Exception:  # A nested tensor has no shape; a class of the script's own may raise anything.

@@ -58,7 +58,9 @@ class RivalSearch:
         """Time of the last reading of the quota, and the reading."""
         self._told = CpuRivals()
 
-    def look(self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]) -> CpuRivals | None:
+    def find_rivals(
+        self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]
+    ) -> CpuRivals | None:
         """Return what takes the cores; None if nothing new is known.
 
         Args:

@@ -65,7 +65,7 @@ class HostCopy:
             self._event.record(torch.cuda.current_stream(tensor.device))
 
     @property
-    def arrived(self) -> bool:
+    def has_arrived(self) -> bool:
         """Return whether the copy is done. This queries the driver and does not wait."""
         return self._event is None or bool(self._event.query())
 
@@ -81,7 +81,7 @@ class Readings:
         self._slots: Any = None
         self._next = 0
 
-    def read(self, tensor: Any) -> HostCopy | None:
+    def start_copy(self, tensor: Any) -> HostCopy | None:
         """Start the copy of a one-element CUDA tensor; return None while the stream is being captured into a graph."""
         if torch.cuda.is_current_stream_capturing():
             return None
@@ -92,21 +92,21 @@ class Readings:
         return HostCopy(tensor.detach().reshape(()), slot)
 
 
-def resolve(value: object) -> float | None:
+def resolve_reading(value: object) -> float | None:
     """Return the number that a number or reading holds, or the sum of a tuple of them; None if one has not arrived."""
     if isinstance(value, HostCopy):
-        return float(value.tensor) if value.arrived else None
+        return float(value.tensor) if value.has_arrived else None
     if isinstance(value, tuple):
-        parts = [part for part in map(resolve, value) if part is not None]
+        parts = [part for part in map(resolve_reading, value) if part is not None]
         return sum(parts) if len(parts) == len(value) else None
     return value if isinstance(value, float) else None
 
 
-def pending(value: object) -> bool:
+def is_pending(value: object) -> bool:
     """Return whether a value is a reading that has not arrived yet, or a tuple that contains one."""
     if isinstance(value, tuple):
-        return any(map(pending, value))
-    return isinstance(value, HostCopy) and not value.arrived
+        return any(map(is_pending, value))
+    return isinstance(value, HostCopy) and not value.has_arrived
 
 
 class Events:
@@ -129,11 +129,11 @@ class Events:
         event.record()
         return event
 
-    def free(self, event: DeviceEvent) -> None:
+    def recycle_event(self, event: DeviceEvent) -> None:
         """Return an event that marks nothing to the pool."""
         self._free.append(event)
 
-    def release(self, marks: list[Mark]) -> None:
+    def recycle_step_events(self, marks: list[Mark]) -> None:
         """Return a read step's events to the pool, except the last one, with which the next step begins."""
         last = marks[-1].event
         self._free.extend({id(mark.event): mark.event for mark in marks if mark.event is not last}.values())

@@ -36,7 +36,7 @@ class DataReaders:
         self._states: Counter[tuple[int, str]] = Counter()
         self._mounts: Counter[tuple[str, str]] = Counter()
 
-    def look(self, pid: int, thread: int, *, had_gil: bool = False) -> None:
+    def record_state(self, pid: int, thread: int, *, had_gil: bool = False) -> None:
         """Record the state of a process that the rank waits for now.
 
         Args:
@@ -55,7 +55,7 @@ class DataReaders:
         if state == "D" and self._mounts.total() < MOST_SEARCHES and (mount := _file_system(reader)) is not None:
             self._mounts[mount] += 1
 
-    def result(self, idle: dict[int, tuple[int, int]]) -> tuple[list[DataReader], tuple[str, str]]:
+    def activity_and_mount(self, idle: dict[int, tuple[int, int]]) -> tuple[list[DataReader], tuple[str, str]]:
         """Return what the processes did, and the mount point and type of the file system that they waited for.
 
         idle: for each worker, how often its stack was read while the rank waited for another worker, and how often it

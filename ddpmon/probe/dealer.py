@@ -31,7 +31,7 @@ _READY = b"\x05READY\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
 
 
 class Dealer:
-    """A connection that is made anew when it is lost. No method raises; `connect` and `poll` wait a little."""
+    """A connection that is made anew when it is lost. No method raises; `connect` and `wait_for_data` wait a little."""
 
     def __init__(self, address: str) -> None:
         self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
@@ -77,7 +77,7 @@ class Dealer:
         self._unsent = _GREETING + _frame(_READY, _COMMAND)
         for _ in range(_HANDSHAKE_POLLS):
             self._flush()
-            self.poll(_POLL_MS)
+            self.wait_for_data(_POLL_MS)
             self._read()
             if self._is_ready:
                 break
@@ -101,7 +101,7 @@ class Dealer:
             self._read()
         return self._frames.popleft() if self._frames else None
 
-    def poll(self, milliseconds: int) -> None:
+    def wait_for_data(self, milliseconds: int) -> None:
         """Wait until something arrives, for at most this long."""
         waiting = select.poll()
         if self._usable() is not None and self._descriptor is not None:
@@ -133,7 +133,7 @@ class Dealer:
 
     def _usable(self) -> socket.socket | None:
         """Return the socket while its descriptor still belongs to this connection; None otherwise."""
-        if self._descriptor is not None and not self._descriptor.intact:
+        if self._descriptor is not None and not self._descriptor.is_intact:
             self.close()
         return self._socket
 

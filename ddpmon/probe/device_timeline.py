@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 
-def passed(step: RawStep) -> bool:
+def has_passed(step: RawStep) -> bool:
     """Return whether the device has passed every mark of a step."""
     # Query the last one first: on one stream it answers for all of them.
     return all(mark.event.query() for mark in reversed(step.marks))
 
 
-def reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) -> list[int]:
+def steps_reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) -> list[int]:
     """Return how many steps the device has finished, and how many marks it has passed in the next one.
 
     Args:
@@ -29,7 +29,7 @@ def reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) ->
 
     """
     for place, step in enumerate(finished):
-        if not passed(step):
+        if not has_passed(step):
             return [steps - len(finished) + place, sum(mark.event.query() for mark in step.marks)]
     return [steps, sum(mark.event.query() for mark in current)]
 
@@ -43,7 +43,7 @@ class DeviceTimeline:
         self._offset: float | None = None
         """Best estimate so far of the host time of the first mark."""
 
-    def place(self, step: RawStep) -> RawStep:
+    def place_step(self, step: RawStep) -> RawStep:
         """Return the step by the device's clock. The device must have passed all its marks.
 
         Device time between two marks belongs to the phase of the first. So host time during which the device was still

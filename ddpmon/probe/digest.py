@@ -32,7 +32,7 @@ _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 """Types whose tensors can be joined without a conversion: they are compared as float64, which is exact for them."""
 
 
-def due(count: int) -> bool:
+def is_digest_due(count: int) -> bool:
     """Return whether a whole digest is due after this number of backward calls or optimizer steps."""
     return count % EVERY == 0 if count > FIRST[-1] else count in FIRST
 
@@ -42,7 +42,7 @@ def next_due(count: int) -> int:
     return min([first for first in FIRST if first > count] + [(count // BRIEF_EVERY + 1) * BRIEF_EVERY])
 
 
-def few(parameters: Sequence[Any]) -> Sequence[Any]:
+def two_parameters(parameters: Sequence[Any]) -> Sequence[Any]:
     """Return the two parameters that a brief digest samples."""
     return [parameters[(len(parameters) - 1) // 2], parameters[-1]] if parameters else parameters
 
@@ -84,12 +84,12 @@ class SampledElements:
 
     def value(self) -> int | None:
         """Return the digest, or None if the elements have not arrived."""
-        if not self._elements.arrived:
+        if not self._elements.has_arrived:
             return None
         return zlib.crc32(bytes(self._elements.tensor.to(torch.float64).view(torch.uint8).tolist()))
 
 
-def sample(
+def sample_elements(
     tensors: Sequence[Any],
     model: int,
     group: str = "",

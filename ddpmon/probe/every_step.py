@@ -26,12 +26,12 @@ from ddpmon.probe.account import (
     OPTIMIZER_ENDS,
     Account,
 )
-from ddpmon.probe.collectives import issued, position
+from ddpmon.probe.collectives import group_position, last_sequence_numbers
 from ddpmon.probe.comparisons import Comparisons
-from ddpmon.probe.counting import count, links_nodes
+from ddpmon.probe.counting import count_batch, links_nodes
 from ddpmon.probe.digest import next_due
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.interception import argument
+from ddpmon.probe.interception import passed_argument
 from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.parallelism import parameters_of
 from ddpmon.probe.pauses import Pauses
@@ -104,13 +104,13 @@ class EveryStep(Comparisons):
 
     def fetch_ends(self, batch: object, arguments: tuple[Any, ...]) -> None:
         now = monotonic_ns()
-        samples, tokens = count(batch)
+        samples, tokens = count_batch(batch)
         self.hot.mark((FETCH_ENDS, now, None, id(arguments[0]), samples, tokens))
 
     def fetch_fails(self) -> None:
         """Note that the loader has no more batches (StopIteration), or raised."""
         self.hot.depth = 0
-        self.passes.ended(self.hot.updates[UPDATES])
+        self.passes.end_pass(self.hot.updates[UPDATES])
         self.record(Account.fetch_fails, self.hot.fetching)
 
     def backward_fails(self) -> None:
@@ -133,7 +133,7 @@ class EveryStep(Comparisons):
         replica = self.replicas.get(id(model)) or self.replicas.replica_of(model)
         training = replica.inner.get("training")
         if training is None:
-            training = replica.training
+            training = replica.is_training
         if not is_grad_enabled():
             hot.mark((Account.forward_without_gradients, monotonic_ns(), None, replica.number, not training, None))
             return
@@ -141,11 +141,11 @@ class EveryStep(Comparisons):
         if training == replica.digest_in or hot.before_forward:
             self._before_forward(replica, arguments, named, training=training)
         now = monotonic_ns()
-        samples, tokens = count(arguments[1]) if len(arguments) > 1 else (0, 0)
+        samples, tokens = count_batch(arguments[1]) if len(arguments) > 1 else (0, 0)
         if not samples:
-            samples, tokens = count(arguments[2:])
+            samples, tokens = count_batch(arguments[2:])
             if not samples and named:
-                samples, tokens = count(named)
+                samples, tokens = count_batch(named)
         elif len(arguments) > 2 and links_nodes(samples, arguments[2]):
             samples = tokens = 0
         reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
@@ -156,9 +156,9 @@ class EveryStep(Comparisons):
     ) -> None:
         model = arguments[0]
         if self.buckets is not None:
-            self.buckets.prepare(model)
+            self.buckets.register_hook(model)
         if self.hot.events is not None:
-            replica.watch()
+            replica.mark_gradients()
         if training == replica.digest_in:
             replica.digest_in = None
             self.take_digests(replica, model, (arguments[1:], named))
@@ -201,7 +201,7 @@ class EveryStep(Comparisons):
         outputs = arguments[0]
         accumulates = named.get("accumulate_grad", False)
         single = len(outputs) == 1
-        loss = hot.loss.read(outputs[0]) if accumulates and single else None
+        loss = hot.loss.read_output(outputs[0]) if accumulates and single else None
         hot.mark((BACKWARD_BEGINS, now, None, accumulates, single, loss))
 
     def backward_ends(self, _result: object, _arguments: object) -> None:
@@ -250,10 +250,10 @@ class EveryStep(Comparisons):
         if not hot.depth:
             hot.expects_inside = False
 
-    def shadowed(self, _result: object, _arguments: object) -> None:
+    def note_joined_sync(self, _result: object, _arguments: object) -> None:
         """Note that this rank, out of data under Join, has joined the gradient synchronisation of the others."""
         self.joined = True
-        self.record(Account.shadowed)
+        self.record(Account.count_joined_step)
         self._gradients_reduced()
 
     def _gradients_reduced(self) -> None:
@@ -266,7 +266,7 @@ class EveryStep(Comparisons):
         elif self._synchronised_backwards == self._digests_at:
             self.digests_due()
         if self.hot.tells:
-            self.record(Account.passed, self._issued(), self._synchronised_backwards)
+            self.record(Account.end_part, self._issued(), self._synchronised_backwards)
 
     def _count_from_start(self, count: int, *, whole: bool) -> int:
         """Record where a part of a step ended, until it is known which steps count.
@@ -290,13 +290,13 @@ class EveryStep(Comparisons):
         if start.first is None:
             self.hold()
             start.first = issued_so_far
-        self.record(Account.passed, issued_so_far, count, whole)
+        self.record(Account.end_part, issued_so_far, count, whole)
         return count
 
     def _issued(self) -> int:
         """Return the number of collectives so far, which is the same on all ranks at the same place in the script."""
         model = next((model for one in list(self.replicas.values()) if (model := one.model()) is not None), None)
-        return sum(issued().values()) if model is None else position(model.process_group)[1]
+        return sum(last_sequence_numbers().values()) if model is None else group_position(model.process_group)[1]
 
     # --- optimizer ---------------------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class EveryStep(Comparisons):
         for end in list(self._optimizer_ends.values()):
             end.detach()
         for replica in list(self.replicas.values()):
-            replica.unwatch()
+            replica.unmark_gradients()
 
     def optimizer_begins(self, optimizer: Any) -> None:
         hot = self.hot
@@ -354,13 +354,13 @@ class EveryStep(Comparisons):
         """Note which model a new optimizer updates, and whether it steps in hooks of backward."""
         self.start()
         self.hear_of(optimizer)
-        self.parallelism.steps(optimizer)
+        self.parallelism.handle_optimizer(optimizer)
         optimizers = self.hot.optimizers
         if not optimizers[id(optimizer)] and not self.hot.depth:  # The model may be freed before the note is read.
             first = next(parameters_of(optimizer), None)
             shared = len(optimizers) > len(self.replicas)
             name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
-            self.record(Account.optimizer_named, id(optimizer), name, self.pauses.sharing(optimizer))
+            self.record(Account.optimizer_named, id(optimizer), name, self.pauses.ids_sharing_parameters(optimizer))
 
     def optimizer_ends(self, optimizer: Any) -> None:
         hot = self.hot
@@ -377,7 +377,7 @@ class EveryStep(Comparisons):
             else:
                 self.update_apart(optimizer)
                 if hot.tells:
-                    self.record(Account.passed, self._issued(), self.apart.updates, True)
+                    self.record(Account.end_part, self._issued(), self.apart.updates, True)
 
     def _update_before_start(self) -> None:
         """Count an optimizer step on gradients that were not reduced, while steps may not count yet."""
@@ -388,5 +388,5 @@ class EveryStep(Comparisons):
 
     def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Note GradScaler.step: it consumes the gradients even if they are infinite and it skips the optimizer."""
-        optimizer = argument(arguments, named, 1, "optimizer")
+        optimizer = passed_argument(arguments, named, 1, "optimizer")
         self.hot.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

@@ -28,7 +28,7 @@ class Existing(NamedTuple):
     """Kinds of the other parallel wrappers."""
 
 
-def find() -> Existing:
+def find_tracked() -> Existing:
     """Search all objects that the garbage collector tracks. Takes 20 ms for a million objects."""
     others = [owner for one in WRAPPERS if (owner := _imported(one.modules, one.name)) is not None]
     kinds = DistributedDataParallel, Optimizer, _BaseDataLoaderIter, *others
@@ -46,7 +46,7 @@ def find() -> Existing:
     )
 
 
-def hear(listener: Listener, existing: Existing) -> None:
+def register_tracked(listener: Listener, existing: Existing) -> None:
     """Register the objects that were found with a listener, as if it had seen each of them being made."""
     for model in existing.models:
         listener.model_found(model)

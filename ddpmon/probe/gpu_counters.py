@@ -49,7 +49,7 @@ class GpuCounters:
         self._unanswered = 0
         threading.Thread(target=self._run, name="ddpmon GPU", daemon=True).start()
 
-    def read(self) -> dict[str, Any]:
+    def read_nvml(self) -> dict[str, Any]:
         """Return the values by field name of Sample; none if NVML does not answer in time."""
         if not self._asked.is_set():
             self._answered.clear()

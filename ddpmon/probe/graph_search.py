@@ -36,11 +36,11 @@ class UnusedSearch:
         self.unused = 0
         """Largest number of parameters that one of these backward calls left unused on some rank."""
 
-    def took(self, duration_ns: int) -> None:
+    def record_duration(self, duration_ns: int) -> None:
         """Record the duration of a search."""
         self._latest_ns.append(duration_ns)
 
-    def check(self, reducer: Any) -> None:
+    def start_count(self, reducer: Any) -> None:
         """Start to count the parameters that the last backward used. Runs on the training thread."""
         if self._latest_ns:
             self._search_us = mean(self._latest_ns) / 1000
@@ -54,9 +54,9 @@ class UnusedSearch:
         """Return the time in µs per backward of searching the graph and marking this many parameters as used."""
         return round(self._search_us + parameters * self._mark_us) if self._search_us else 0
 
-    def resolve(self, ranks: int) -> None:
+    def evaluate_copies(self, ranks: int) -> None:
         """Evaluate the copies that have arrived. ranks: number of ranks that hold the model."""
-        while self._waiting and self._waiting[0].arrived:
+        while self._waiting and self._waiting[0].has_arrived:
             used = self._waiting.popleft().tensor
             self._mark_us = self._mark_us or _marking_us(used)
             self.checked += 1

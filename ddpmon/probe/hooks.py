@@ -21,13 +21,13 @@ from torch.utils.data import dataloader
 from ddpmon.messages import CHECKPOINT, OUT_OF_DATA
 from ddpmon.probe.account import Account
 from ddpmon.probe.collectives import COLLECTIVES, MESSAGES
-from ddpmon.probe.interception import guarded, offers, replace
+from ddpmon.probe.interception import guarded_hook, has_attributes, wrap_attribute
 from ddpmon.probe.listener import Listener
 
 
-def install(listener: Listener) -> None:
+def install_all(listener: Listener) -> None:
     """Install all hooks in this process. Called once."""
-    around = functools.partial(replace, listener)
+    around = functools.partial(wrap_attribute, listener)
     _install_ddp(listener)
     _install_loaders(listener)
     _install_optimizers(listener)
@@ -51,10 +51,10 @@ def install(listener: Listener) -> None:
 
 
 def _install_ddp(listener: Listener) -> None:
-    around = functools.partial(replace, listener, DistributedDataParallel)
+    around = functools.partial(wrap_attribute, listener, DistributedDataParallel)
     sets_up = functools.partial(listener.claims_thread, trains=False)
     around("_ddp_init_helper", after=listener.model_wrapped, claims=sets_up)
-    if offers(listener, DistributedDataParallel, "_pre_forward", "_post_forward"):
+    if has_attributes(listener, DistributedDataParallel, "_pre_forward", "_post_forward"):
         around("_pre_forward", before=listener.forward_begins, claims=listener.trains_here)
         around("_post_forward", after=listener.forward_ends)
     around(
@@ -66,14 +66,14 @@ def _install_ddp(listener: Listener) -> None:
     around(  # Under Join, a rank without data calls this instead of a backward.
         "_match_all_reduce_for_bwd_pass",
         before=listener.noting(Account.pause_begins, OUT_OF_DATA),
-        after=listener.shadowed,
+        after=listener.note_joined_sync,
         failed=listener.noting(Account.pause_ends),
     )
-    replace(listener, dist, "Reducer.prepare_for_backward", after=listener.backward_expected)
+    wrap_attribute(listener, dist, "Reducer.prepare_for_backward", after=listener.backward_expected)
 
 
 def _install_loaders(listener: Listener) -> None:
-    around = functools.partial(replace, listener, dataloader)
+    around = functools.partial(wrap_attribute, listener, dataloader)
     around(  # Other libraries' loaders have their own iterators.
         "_BaseDataLoaderIter.__next__",
         before=listener.fetch_begins,
@@ -93,10 +93,10 @@ def _install_loaders(listener: Listener) -> None:
 
 def _install_optimizers(listener: Listener) -> None:
     made, sets_up = listener.optimizer_made, functools.partial(listener.claims_thread, trains=False)
-    replace(listener, optimizer, "Optimizer._patch_step_function", after=made, claims=sets_up)
-    if offers(listener, optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
-        begins = guarded(listener, listener.optimizer_begins, claims=listener.claims_thread)
-        ends = guarded(listener, listener.optimizer_ends)
+    wrap_attribute(listener, optimizer, "Optimizer._patch_step_function", after=made, claims=sets_up)
+    if has_attributes(listener, optimizer, "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
+        begins = guarded_hook(listener, listener.optimizer_begins, claims=listener.claims_thread)
+        ends = guarded_hook(listener, listener.optimizer_ends)
         listener.changes.undone_by(optimizer.register_optimizer_step_pre_hook(begins).remove)
         listener.changes.undone_by(optimizer.register_optimizer_step_post_hook(ends).remove)
 
@@ -120,8 +120,8 @@ def _install_collectives(listener: Listener) -> None:
     # Asynchronous collectives are waited for here; the tensor of a functional collective calls the second.
     if hasattr(dist, "Work") and hasattr(dist.Work, "wait"):
         listener.changes.patch(dist.Work, "wait", _as_inherited(dist.Work.wait))
-    replace(listener, dist, "Work.wait", **collective)
-    replace(listener, functional, "wait_tensor", **collective)
+    wrap_attribute(listener, dist, "Work.wait", **collective)
+    wrap_attribute(listener, functional, "wait_tensor", **collective)
 
 
 def _as_inherited(original: Any) -> Any:
@@ -143,6 +143,6 @@ def _as_inherited(original: Any) -> Any:
 
 def _replace_function(listener: Listener, name: str, **around: Any) -> None:
     """Replace a function of torch.distributed under both names by which it is called."""
-    replace(listener, distributed_c10d, name, **around)
+    wrap_attribute(listener, distributed_c10d, name, **around)
     if hasattr(distributed_c10d, name):
         listener.changes.patch(dist, name, getattr(distributed_c10d, name))

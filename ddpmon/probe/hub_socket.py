@@ -19,7 +19,7 @@ from ddpmon.messages import (
 from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.dealer import Dealer
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.meeting import Exchange, exchange
+from ddpmon.probe.meeting import Exchange, start_exchange
 from ddpmon.probe.outbox import Outbox
 
 GOODBYE_S = 0.5
@@ -77,7 +77,7 @@ class HubSocket:
             elif isinstance(message, AskedOfRank):
                 asked.append(message)
             elif self._exchange is not None:
-                self._exchange.offer(message)
+                self._exchange.offer_card(message)
         return asked
 
     def _welcomed(self, message: Welcome) -> None:
@@ -96,8 +96,8 @@ class HubSocket:
                 return
             self._hello_version = version
         sent = 0
-        while (frame := self.outbox.next()) is not None and self._dealer.send(frame.payload):
-            self.outbox.sent()
+        while (frame := self.outbox.next_frame()) is not None and self._dealer.send(frame.payload):
+            self.outbox.mark_sent()
             sent += 1
             if sent % FRAMES_AT_ONCE == 0:
                 self._make_way()
@@ -110,14 +110,14 @@ class HubSocket:
         """Tell the hub about hubs of other nodes in the process group's store. start: see `exchange`."""
         if not self._in_group and self._identity.stage >= STAGE_GROUP:
             self._in_group = True
-            self._exchange = exchange(self._identity, start)
+            self._exchange = start_exchange(self._identity, start)
         if self._exchange is None:
             return
         version = self._exchange.version
         unanswered = version > 0 and self._exchange.unanswered and time.monotonic() - self._met_at >= MEET_AGAIN_S
         if self._meeting_version != version or unanswered:
             self._met_at = time.monotonic()
-            if self.send_once(self._exchange.message()):  # otherwise it is sent in the next turn
+            if self.send_once(self._exchange.message_to_hub()):  # otherwise it is sent in the next turn
                 self._meeting_version = version
 
     def finish_exchange(self) -> None:
@@ -133,9 +133,9 @@ class HubSocket:
             self.send()
             if not self._epoch and not self._dealer.connected:
                 return
-            if not said and self.outbox.next() is None:
+            if not said and self.outbox.next_frame() is None:
                 said = self.send_once(bye)
-            self._dealer.poll(10)
+            self._dealer.wait_for_data(10)
             self.receive()
-            if said and self.outbox.settled:
+            if said and self.outbox.is_all_recorded:
                 return

@@ -82,11 +82,11 @@ class Identity:
     def stage(self) -> int:
         return int(self._facts["stage"])
 
-    def reached(self, stage: int) -> None:
+    def reach_stage(self, stage: int) -> None:
         """Record that the rank has reached a stage; an earlier stage changes nothing."""
         with self._changing:
             if stage > self.stage:
-                self.change(stage=stage)
+                self.set_facts(stage=stage)
 
     def add_note(self, text: str) -> bool:
         """Add a note about something not measurable here; return whether it is new. The first `NOTES` are kept."""
@@ -95,7 +95,7 @@ class Identity:
             notes = self._facts["notes"]
             if text in notes or len(notes) >= NOTES:
                 return False
-            self.change(notes=[*notes, text])
+            self.set_facts(notes=[*notes, text])
             return True
 
     def set_missing(self, quantity: str, reason: str) -> None:
@@ -111,19 +111,19 @@ class Identity:
             if reason:
                 missing[quantity] = reason
                 notes.append(reason)
-            self.change(missing=missing, notes=notes)
+            self.set_facts(missing=missing, notes=notes)
 
     def add_gpu_error(self, error: str) -> None:
         """Add a critical error of this rank's GPU, each kind once. Only the first `MAX_GPU_ERRORS` are kept."""
         with self._changing:
             errors = self._facts["gpu_errors"]
             if error not in errors and len(errors) < MAX_GPU_ERRORS:
-                self.change(gpu_errors=[*errors, error[:MAX_NAME]])
+                self.set_facts(gpu_errors=[*errors, error[:MAX_NAME]])
 
     def set_gpu_users(self, users: list[GpuUser] | None) -> None:
         """Set the other processes that use memory of this rank's GPU. None means unknown, and changes nothing."""
         if users is not None and not are_alike(self._facts["gpu_users"], users):
-            self.change(gpu_users=users)
+            self.set_facts(gpu_users=users)
 
     def take_group(self) -> None:
         """Set rank and world size from the process group, which is now initialized."""
@@ -131,7 +131,7 @@ class Identity:
         task = tasks.task(os.environ)
         if task is not None and (task.rank, task.size) != (rank, size):
             task = None  # It describes the launcher's task, not this rank's.
-        self.change(
+        self.set_facts(
             rank=rank,
             world_size=size,
             local_rank=_number("LOCAL_RANK", rank if task is None or task.local_rank is None else task.local_rank),
@@ -143,7 +143,7 @@ class Identity:
         """Add a model that was wrapped in DDP: its device becomes this rank's; sizes of several models add up."""
         self.take_device(next((p.device for p in model.parameters()), torch.device("cpu")))
         facts = self._facts
-        self.change(
+        self.set_facts(
             parameters=facts.get("parameters", 0) + sum(p.numel() for p in model.parameters()),
             gradient_bytes=facts.get("gradient_bytes", 0) + gradient_bytes,
             buffer_bytes=facts.get("buffer_bytes", 0) + buffer_bytes,
@@ -157,9 +157,9 @@ class Identity:
             self.cuda_device = device.index
             changes["device_name"] = torch.cuda.get_device_name(device)
             changes["gpu"] = self.cuda_uuid() or ""
-        self.change(**changes)
+        self.set_facts(**changes)
 
-    def trains(self, parallelism: str, unmeasured: list[str], device: torch.device | None) -> None:
+    def set_parallelism(self, parallelism: str, unmeasured: list[str], device: torch.device | None) -> None:
         """Set how this process trains, and which phases are not measured.
 
         Args:
@@ -170,7 +170,7 @@ class Identity:
         """
         if device is not None and self.cuda_device is None:
             self.take_device(device)
-        self.change(parallelism=parallelism, unmeasured=unmeasured)
+        self.set_facts(parallelism=parallelism, unmeasured=unmeasured)
 
     def cuda_uuid(self) -> str | None:
         """Return the GPU's UUID as torch writes it. Indices would differ under CUDA_VISIBLE_DEVICES."""
@@ -180,7 +180,7 @@ class Identity:
         """Return the message that tells the hub who this rank is."""
         return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
 
-    def change(self, **facts: Any) -> None:
+    def set_facts(self, **facts: Any) -> None:
         """Set facts by field name of `Hello`. The hub is told if any of them differs."""
         with self._changing:
             # Build a new dict, so that a reader on another thread never sees half a change.

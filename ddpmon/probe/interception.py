@@ -18,7 +18,7 @@ import torch
 from ddpmon.probe.thread_listener import ThreadListener
 
 
-def offers(listener: ThreadListener, owner: Any, *names: str) -> bool:
+def has_attributes(listener: ThreadListener, owner: Any, *names: str) -> bool:
     """Return whether this torch has all these attributes. Adds a note about the first one that is missing."""
     missing = next((name for name in names if not hasattr(owner, name)), None)
     if missing is not None:
@@ -29,10 +29,10 @@ def offers(listener: ThreadListener, owner: Any, *names: str) -> bool:
     return missing is None
 
 
-def guarded(
+def guarded_hook(
     listener: ThreadListener, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
 ) -> Callable[..., None]:
-    """Return a hook for torch that never raises, and calls `listen` on the training thread. claims: see `replace`."""
+    """Return a hook that never raises, and calls `listen` on the training thread. claims: see `wrap_attribute`."""
     hot = listener.hot
 
     def hook(heard: Any, *_args: object) -> None:
@@ -45,7 +45,7 @@ def guarded(
     return hook
 
 
-def replace(
+def wrap_attribute(
     listener: ThreadListener,
     owner: Any,
     path: str,
@@ -70,10 +70,10 @@ def replace(
 
     """
     holder, _, name = path.rpartition(".")
-    if holder and not offers(listener, owner, holder):
+    if holder and not has_attributes(listener, owner, holder):
         return
     owner = getattr(owner, holder) if holder else owner
-    if not offers(listener, owner, name):
+    if not has_attributes(listener, owner, name):
         return
     original = getattr(owner, name)
     hot = listener.hot
@@ -102,7 +102,7 @@ def replace(
     listener.changes.patch(owner, name, functools.update_wrapper(wrapper, original))
 
 
-def argument(arguments: tuple[Any, ...], named: dict[str, Any], place: int, name: str) -> Any:
+def passed_argument(arguments: tuple[Any, ...], named: dict[str, Any], place: int, name: str) -> Any:
     """Return an argument that may be passed by position or by name; None if it was not passed."""
     return arguments[place] if len(arguments) > place else named.get(name)
 

@@ -118,16 +118,16 @@ class Iteration:
         held = len(self._clock.held)
         if marked:
             if held >= MAX_PARTS:
-                self.end()
+                self.end_step()
         elif stepped:
-            self.updated(IN_BACKWARD)
+            self.note_update(IN_BACKWARD)
         elif held >= MAX_PARTS and (self._updates or self._last is not None):
             self._finish(held)
         elif held >= MAX_PARTS or not (self._candidates and self._expected):
             self._expected = False  # no optimizer was made or has stepped yet
             self._finish_each(range(1, held + 1))
 
-    def shadowed(self) -> None:
+    def end_joined_part(self) -> None:
         """Handle the end of a part in which this rank, out of data under Join, only joined the others.
 
         The rank updates nothing then. Its step ends after as many parts as its last one had.
@@ -135,7 +135,7 @@ class Iteration:
         if len(self._clock.held) >= self._usual_parts:
             self._finish(len(self._clock.held))
 
-    def updated(self, optimizer: Hashable) -> None:
+    def note_update(self, optimizer: Hashable) -> None:
         """Handle an optimizer that consumes the gradients synchronised since the last update, if there are any."""
         held = len(self._clock.held)
         before = self._updates[-1] if self._updates else None
@@ -199,7 +199,7 @@ class Iteration:
         self._last, self._alone = optimizer, False
         return True
 
-    def end(self) -> None:
+    def end_step(self) -> None:
         """End the step, because the script says that its step ends here."""
         if self._clock.held:
             self._finish(len(self._clock.held))
@@ -208,7 +208,7 @@ class Iteration:
         """Finish what is held back, because training has ended; each update is a step if no cycle was found."""
         held = len(self._clock.held)
         if self._last is not None:
-            self.end()
+            self.end_step()
         elif self._updates:
             self._finish_each({*(update.parts for update in self._updates), held})
         else:

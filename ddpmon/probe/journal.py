@@ -39,12 +39,12 @@ class Journal:
         """Readers that notes name by their index here."""
         self._waiting: deque[Any] = deque()
         self._held: deque[Any] | None = None
-        """Notes that are held back until `release`, although others are read."""
+        """Notes that are held back until `release_notes`, although others are read."""
         self._release = release
         self._event: DeviceEvent | None = None
         self._used = False
 
-    def moment(self) -> int:
+    def current_note_ns(self) -> int:
         """Return the time of the note that is being read, in nanoseconds."""
         return self.now
 
@@ -54,25 +54,25 @@ class Journal:
         return self._event
 
     def defer(self) -> None:
-        """Queue notes from now on, until another thread calls `read`."""
+        """Queue notes from now on, until another thread calls `read_notes`."""
         self.note = self._waiting.append
 
-    def hold(self) -> None:
-        """Hold notes back from now on until `release`. Called by the training thread."""
+    def hold_notes(self) -> None:
+        """Hold notes back from now on until `release_notes`. Called by the training thread."""
         self._held = deque()
         self.note = self._held.append
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Return the number of notes that are held back."""
         return 0 if self._held is None else len(self._held)
 
-    def release(self) -> None:
+    def release_notes(self) -> None:
         """Let held notes be read. Called by the reading thread when it has read all earlier notes."""
         if self._held is not None:
             self._waiting, self._held = self._held, None
 
-    def read(self, most: int) -> bool:
+    def read_notes(self, most: int) -> bool:
         """Read at most this many notes; return whether there may be more."""
         waiting = self._waiting
         take = waiting.popleft

@@ -11,7 +11,7 @@ from typing import Any
 from ddpmon.probe.changes import Changes
 
 
-def install(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
+def install_exit_hooks(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
     """Call `finish` before this process exits by `os._exit` or runs another program, and `leave` if that fails."""
     pid = os.getpid()
 

@@ -19,12 +19,12 @@ from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, STEPS, SYNC_BUFFERS, 
 from ddpmon.probe import run_settings
 from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
 from ddpmon.probe.common_start import CommonStart
-from ddpmon.probe.counting import count
+from ddpmon.probe.counting import count_batch
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.graph_search import UnusedSearch
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.interception import replace
+from ddpmon.probe.interception import wrap_attribute
 from ddpmon.probe.replica import Replica
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class Listener(EveryStep):
 
     def _take_group(self) -> None:
         self.identity.take_group()
-        self.identity.reached(STAGE_GROUP)
-        self.parallelism.unsettle()
+        self.identity.reach_stage(STAGE_GROUP)
+        self.parallelism.invalidate_decision()
 
     @property
     def has_group(self) -> bool:
@@ -93,7 +93,7 @@ class Listener(EveryStep):
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
         ranks = ranks or (int(here) if here.isdecimal() else self.identity.world_size)
         self.loops.join_late()
-        machines = run_settings.current().hub_given
+        machines = run_settings.in_force().hub_given
         self.account.start = CommonStart(min(ranks, self.identity.world_size), machines=machines)
         self.set_up()
 
@@ -107,9 +107,9 @@ class Listener(EveryStep):
         """Register a model wrapped in DDP, most often when it is wrapped."""
         replica = self.replicas.replica_of(model)
         self.identity.take_model(model, replica.gradient_bytes, replica.buffer_bytes)
-        self.identity.reached(STAGE_MODEL)
-        self.parallelism.wrapped(model)
-        self.identity.trains(DDP, [], None)
+        self.identity.reach_stage(STAGE_MODEL)
+        self.parallelism.examine_wrapped(model)
+        self.identity.set_parallelism(DDP, [], None)
         if self.identity.cuda_device is not None:
             replica.events = self._follow_device()
         if model.find_unused_parameters:
@@ -121,7 +121,7 @@ class Listener(EveryStep):
         if not self._times_searches:
             self._times_searches = True
             searches = "Reducer.prepare_for_backward"
-            replace(self, torch.distributed, searches, before=self.search_begins, after=self.search_ends)
+            wrap_attribute(self, torch.distributed, searches, before=self.search_begins, after=self.search_ends)
 
     def search_begins(self, _arguments: object, _named: object) -> None:
         """Handle the start of DDP's search of the graph for unused parameters."""
@@ -130,7 +130,7 @@ class Listener(EveryStep):
     def search_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
         replica = self.replicas.by_reducer.get(id(arguments[0]))
         if replica is not None and replica.search is not None:
-            replica.search.took(monotonic_ns() - self._search_began)
+            replica.search.record_duration(monotonic_ns() - self._search_began)
 
     def optimizer_made(self, _result: object, arguments: tuple[Any, ...]) -> None:
         self.hear_of(arguments[0])
@@ -149,7 +149,7 @@ class Listener(EveryStep):
             events = Events(lambda: self.identity.set_missing(STEPS, CAPTURED))
             self.hot.write_with(self.hot.note, events)
             self.hot.before_forward = True
-            self.identity.change(device_clock=True)
+            self.identity.set_facts(device_clock=True)
             self.record(Account.follow_device)
         return events
 
@@ -164,9 +164,9 @@ class Listener(EveryStep):
             if not torch.is_grad_enabled():
                 self.hot.mark((Account.forward_without_gradients, now, None, number, not training, None))
                 return
-            samples, tokens = count(inputs)
+            samples, tokens = count_batch(inputs)
             if not samples:
-                samples, tokens = count(named)
+                samples, tokens = count_batch(named)
             reader = FORWARD_BEGINS if training else FORWARD_HELD_OUT
             self.hot.mark((reader, now, None, number, samples, tokens))
 
@@ -216,7 +216,7 @@ class Listener(EveryStep):
 
     def loss_scaled(self, scaled: object, arguments: tuple[Any, ...]) -> None:
         """Remember the loss from which GradScaler made `scaled`, on which the script will call backward."""
-        self.hot.loss.scaled(scaled, arguments[1] if len(arguments) > 1 else None)
+        self.hot.loss.remember_scaled(scaled, arguments[1] if len(arguments) > 1 else None)
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
         """Time garbage collections, as a callback of gc: each stops every thread, whichever triggered it."""

@@ -47,7 +47,7 @@ class _Pass:
         self.seed_varies = self.again = False
         """`again` is True if an earlier pass over the same dataset reached its end."""
 
-    def follow(self, before: _Pass) -> None:
+    def compare_with_last(self, before: _Pass) -> None:
         """Compare this pass with the last pass over the same dataset that trained and reached its end."""
         self.again = True
         self.seed_varies = before.seed_varies or before.seed != self.seed
@@ -73,7 +73,7 @@ _NO_WORKERS: list[Any] = []
 
 
 class LoaderPasses:
-    """Records passes on the training thread. Other threads may call `loaders` and `worker_pids`."""
+    """Records passes on the training thread. Other threads may call `training_loaders` and `worker_pids`."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -107,7 +107,7 @@ class LoaderPasses:
             self._begin(id(iterator), current)
         self._current = current
 
-    def ended(self, updates: int) -> None:
+    def end_pass(self, updates: int) -> None:
         """Record that the iterator that was read last has no more batches."""
         self._count(updates)
         current = self._current
@@ -119,7 +119,7 @@ class LoaderPasses:
         self.begun += 1
         before = self._finished.get(new.dataset)
         if before is not None:
-            new.follow(before)
+            new.compare_with_last(before)
         for passes, place in ((self._passes, key), (self._latest, new.dataset)):
             passes.pop(place, None)
             passes[place] = new
@@ -130,7 +130,7 @@ class LoaderPasses:
             self._current.updates += updates - self._updates_before
         self._updates_before = updates
 
-    def loaders(self, updates: int) -> list[Loader]:
+    def training_loaders(self, updates: int) -> list[Loader]:
         """Return the loaders that train, by their latest passes that did. updates: of models so far."""
         current, since = self._current, self._updates_before
         training = [

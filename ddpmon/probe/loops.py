@@ -71,7 +71,7 @@ class Loops:
         bars = self._bars
         if said.total is None and not self._bars_fail:
             try:
-                bars.follow(step, at, sampler[1] if sampler else None)
+                bars.read_all(step, at, sampler[1] if sampler else None)
             except Exception as error:
                 self._bars_fail = True  # A class of the script's own may differ from tqdm's.
                 self._note(f"ddpmon could not read the progress bars ({type(error).__name__}), and no longer tries")

@@ -18,12 +18,12 @@ class Loss:
         self._readings = readings
         self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
 
-    def scaled(self, scaled: object, loss: object) -> None:
+    def remember_scaled(self, scaled: object, loss: object) -> None:
         """Remember the loss from which a scaled loss was made."""
         if isinstance(scaled, torch.Tensor) and isinstance(loss, torch.Tensor):
             self._scaled = (weakref.ref(scaled), loss.detach())
 
-    def read(self, output: object) -> object:
+    def read_output(self, output: object) -> object:
         """Return the loss if `output` is one: a float, or a value on its way from the device; otherwise None."""
         if not isinstance(output, torch.Tensor):
             return None
@@ -43,4 +43,4 @@ class Loss:
             if scaled() is output:
                 loss = unscaled
             self._scaled = None
-        return self._readings.read(loss) if loss.is_cuda else _item(loss)
+        return self._readings.start_copy(loss) if loss.is_cuda else _item(loss)

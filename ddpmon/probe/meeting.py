@@ -50,7 +50,7 @@ def node_key(node: int) -> str:
 
 
 class Exchange(threading.Thread):
-    """Reads and writes until it has the card of every hub that it needs. `message` returns what it has so far."""
+    """Reads and writes until it has all cards of hubs that it needs. `message_to_hub` returns what it has so far."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Exchange(threading.Thread):
         self.version = int(self._numbered and speaks)
         """Rises with each new card; 0 if there is nothing to tell the hub."""
 
-    def offer(self, card: Card) -> None:
+    def offer_card(self, card: Card) -> None:
         """Accept the card of this node's hub, to be written into the store."""
         self._card = card
 
@@ -96,7 +96,7 @@ class Exchange(threading.Thread):
         """Return whether this node's hub has not sent its card yet."""
         return self._card is None
 
-    def message(self) -> Meeting:
+    def message_to_hub(self) -> Meeting:
         """Return the message to this node's hub with what is known of the other nodes."""
         towards = os.environ.get("MASTER_ADDR", "")
         rank, pid = self._identity.rank, os.getpid()
@@ -117,9 +117,9 @@ class Exchange(threading.Thread):
                 self._identity.add_note(f"{ALONE}: {type(error).__name__}: {reason}")
 
     def _exchange(self, store: Any) -> None:
-        self._identity.change(world=store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
+        self._identity.set_facts(world=store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
         if self._start is not None and self._start.machines:
-            self._start.exchange(store, self._identity, self._ending.wait)
+            self._start.exchange_places(store, self._identity, self._ending.wait)
         if not self._speaks:
             return
         written: Card | None = None
@@ -132,7 +132,7 @@ class Exchange(threading.Thread):
             store.set(FIRST, self._identity.run_id)
             store.add(COME, 1)
         while not self._ending.is_set():
-            if not self._numbered and self._counted(store):
+            if not self._numbered and self._count_nodes(store):
                 return
             if self._card is not None and self._card != written:
                 written = self._card
@@ -143,7 +143,7 @@ class Exchange(threading.Thread):
             waited_s += every_s
             self._ending.wait(every_s)
 
-    def _counted(self, store: Any) -> bool:
+    def _count_nodes(self, store: Any) -> bool:
         """Number this node, or on rank 0 count the nodes, if no launcher does; return whether all is exchanged."""
         if self._identity.rank != 0:
             if not store.check([FIRST]):
@@ -179,13 +179,13 @@ class Exchange(threading.Thread):
         return True
 
 
-def exchange(identity: Identity, start: CommonStart | None = None) -> Exchange | None:
+def start_exchange(identity: Identity, start: CommonStart | None = None) -> Exchange | None:
     """Start the exchange of a rank whose process group may span nodes now or later; return None for all other ranks.
 
     If the hubs of all machines were given an address, the exchange only names the group and agrees where steps begin to
     count. start: that agreement, if the ranks trained before the attach.
     """
-    settings = run_settings.current()
+    settings = run_settings.in_force()
     given = settings.hub_given
     if identity.world_size < 2 or settings.alone:
         return None

@@ -67,7 +67,7 @@ class Phases:
             if max(begin, since) < min(end, until)
         ]
 
-    def split(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def split_by_phase(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield (phase, length) for each phase between two times."""
         for place in range(max(0, bisect_right(self._moments, begin) - 1), len(self._moments)):
             since = max(begin, self._moments[place])
@@ -76,17 +76,17 @@ class Phases:
             until = self._moments[place + 1] if place + 1 < len(self._moments) else end
             yield self._phases[place], min(end, until) - since
 
-    def at(self, moment: int) -> int:
+    def phase_at(self, moment: int) -> int:
         """Return the phase at a time."""
         place = bisect_right(self._moments, moment) - 1
         return self._phases[place] if place >= 0 else OTHER
 
     def of(self, one: Slice) -> int:
         """Return the phase at an operator's middle. Those around DDP.forward and Optimizer.step begin before theirs."""
-        return self.at((one.start + one.end) // 2)
+        return self.phase_at((one.start + one.end) // 2)
 
 
-def recorded(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
+def slices_of_events(events: Iterable[Any], ahead: int, cpu: object, make_way: Callable[[], None]) -> Recorded:
     """Convert the events of torch's profiler to slices.
 
     Args:
@@ -143,7 +143,7 @@ class Totals:
             self._add_nested(slices, make_way, trains=track == TRAINING_THREAD)
         for kernel in found.kernels:
             make_way()
-            phase = self._phase_of.get(kernel.key, self._phases.at(kernel.start))
+            phase = self._phase_of.get(kernel.key, self._phases.phase_at(kernel.start))
             self._count(kernel.name, phase, 0, kernel.end - kernel.start)
 
     def _add_nested(self, slices: Sequence[Slice], make_way: Callable[[], None], *, trains: bool) -> None:
@@ -160,7 +160,7 @@ class Totals:
                 around = outer[-1]
                 self._sums[around.name, self._phases.of(around)][1] -= min(length, around.end - one.start)
             elif trains or one.name.startswith(OF_AUTOGRAD):
-                for covered, part in self._phases.split(one.start, one.end):
+                for covered, part in self._phases.split_by_phase(one.start, one.end):
                     self._covered[covered] += part
             outer.append(one)
 
@@ -179,7 +179,7 @@ class Totals:
         for one in self._phases.slices:
             outside[OWN_PHASES.index(one.name)] += one.end - one.start
         for sync in syncs:
-            outside[self._phases.at(sync.arrival)] -= sync.end - sync.arrival
+            outside[self._phases.phase_at(sync.arrival)] -= sync.end - sync.arrival
         made = [
             Operator(name, phase, calls, max(0, cpu) // 1000, device // 1000)
             for (name, phase), (calls, cpu, device) in self._sums.items()
@@ -189,7 +189,7 @@ class Totals:
         return heapq.nlargest(MAX_OPERATORS, made, key=lambda one: one.self_us + one.device_us)
 
 
-def tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track], int]:
+def named_tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track], int]:
     """Return the names, the tracks, and the number of slices left out: the shortest, if there are too many."""
     kept = heapq.nlargest(MAX_SLICES, slices, key=lambda one: one.end - one.start)
     names: dict[str, int] = {}
@@ -209,6 +209,6 @@ def tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track],
     return list(names), list(made.values()), len(slices) - sum(len(track.names) for track in made.values())
 
 
-def blocked(syncs: Iterable[RawSync]) -> list[Slice]:
+def blocked_spans(syncs: Iterable[RawSync]) -> list[Slice]:
     """Return the times in which the training thread waited for other ranks and for transfers."""
     return [Slice("wait and transfer", sync.arrival, sync.end, SYNC_KINDS[sync.kind], 0) for sync in syncs]

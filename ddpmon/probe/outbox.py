@@ -46,12 +46,12 @@ class Outbox:
                 self._records -= oldest.records
                 self.dropped += oldest.records
 
-    def next(self) -> PendingFrame | None:
+    def next_frame(self) -> PendingFrame | None:
         """Return the frame to send next; None if there is none."""
         return self._waiting[0] if self._waiting else None
 
-    def sent(self) -> None:
-        """Move the frame from `next` to the unacknowledged ones, after the socket took it."""
+    def mark_sent(self) -> None:
+        """Move the frame from `next_frame` to the unacknowledged ones, after the socket took it."""
         self._unacknowledged.append(self._waiting.popleft())
 
     def acknowledged(self, seq: int) -> None:
@@ -69,6 +69,6 @@ class Outbox:
         return [*self._unacknowledged, *self._waiting]
 
     @property
-    def settled(self) -> bool:
+    def is_all_recorded(self) -> bool:
         """Return whether the hub has recorded everything."""
         return not self._waiting and not self._unacknowledged

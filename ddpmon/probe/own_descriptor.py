@@ -27,7 +27,7 @@ class OwnDescriptor:
         self._identity = _identity(self.number)
 
     @property
-    def intact(self) -> bool:
+    def is_intact(self) -> bool:
         """Return whether the number still belongs to this file. Takes 1 µs."""
         try:
             return _identity(self.number) == self._identity
@@ -36,7 +36,7 @@ class OwnDescriptor:
 
     def close(self) -> None:
         """Close the file, unless the script has taken its number."""
-        if self.intact:
+        if self.is_intact:
             with contextlib.suppress(OSError):
                 os.close(self.number)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import DATA_PARALLEL, DEEPSPEED, FSDP, FSDP2
-from ddpmon.probe.interception import argument, replace, when_imported
+from ddpmon.probe.interception import passed_argument, when_imported, wrap_attribute
 from ddpmon.probe.listener import Listener
 
 
@@ -47,7 +47,7 @@ HOOK_STATE = "PostLocalSGDState"
 """Class of the state of a communication hook that reduces gradients only among some of the ranks."""
 
 
-def install(listener: Listener) -> None:
+def hook_wrappers(listener: Listener) -> None:
     """Hook wrappers and averagers when the script imports them, and DDP's communication hooks, once in a process."""
     for wrapper in WRAPPERS:
         hear = partial(_hear, listener, wrapper)
@@ -58,12 +58,12 @@ def install(listener: Listener) -> None:
             listener.parallelism.averages_weights()
 
     def hook_registered(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if type(argument(arguments, named, 1, "state")).__name__ == HOOK_STATE:
+        if type(passed_argument(arguments, named, 1, "state")).__name__ == HOOK_STATE:
             listener.parallelism.averages_weights()
 
     for module, name, method in AVERAGERS:
-        when_imported(listener, (module,), name, method, partial(replace, listener, path=method, after=averages))
-    replace(listener, DistributedDataParallel, "register_comm_hook", before=hook_registered)
+        when_imported(listener, (module,), name, method, partial(wrap_attribute, listener, path=method, after=averages))
+    wrap_attribute(listener, DistributedDataParallel, "register_comm_hook", before=hook_registered)
 
 
 def _hear(listener: Listener, wrapper: Wrapper, owner: type) -> None:
@@ -74,7 +74,7 @@ def _hear(listener: Listener, wrapper: Wrapper, owner: type) -> None:
         state, _, inputs, named = (*arguments, (), {})[:4]
         listener.parallel_begins(wrapper.kind, state, inputs, named)
 
-    around = partial(replace, listener, owner, traced=True)
+    around = partial(wrap_attribute, listener, owner, traced=True)
     claims, ends = listener.trains_here, listener.parallel_ends
     if not wrapper.ends:
         fails = listener.parallel_fails

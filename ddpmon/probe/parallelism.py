@@ -40,7 +40,7 @@ class Parallelism:
 
     def __init__(self) -> None:
         self.unsettled = True
-        """True if there is new evidence since the last `settle`."""
+        """True if there is new evidence since the last decision."""
         self.unsure = True
         """True if an optimizer's step can still add evidence."""
         self._kind = ""
@@ -62,14 +62,14 @@ class Parallelism:
         self._tensor_parallel = False
         """True if parameters of a DDP model were sharded."""
 
-    def unsettle(self) -> None:
-        """Make `settle` decide again, because something was set up."""
+    def invalidate_decision(self) -> None:
+        """Have the next `decide_from_evidence` decide again, because something was set up."""
         self.unsettled = self.unsure = True
 
-    def wrapped(self, model: Any) -> None:
+    def examine_wrapped(self, model: Any) -> None:
         """Examine a model that was wrapped in DDP."""
         self._tensor_parallel |= any(map(is_sharded, model.parameters()))
-        self.unsettle()
+        self.invalidate_decision()
 
     @property
     def is_wrapped(self) -> bool:
@@ -79,7 +79,7 @@ class Parallelism:
     def averages_weights(self) -> None:
         """Note that ranks sometimes average their weights. Their weights may differ between two averages."""
         self._averages = True
-        self.unsettle()
+        self.invalidate_decision()
 
     def forward_begins(self, kind: str, model: object) -> bool:
         """Handle a forward that something other than DDP runs; return whether it is to be measured.
@@ -114,14 +114,14 @@ class Parallelism:
         """Handle a forward that raised."""
         self._running = 0
 
-    def steps(self, optimizer: Any) -> None:
+    def handle_optimizer(self, optimizer: Any) -> None:
         """Handle an optimizer that steps."""
         self._running = self._counted = 0  # A forward that raised may have left no note.
         self.unsure = self.unsettled
         if self.unsettled:
             self._stepped = type(optimizer).__module__, list(islice(parameters_of(optimizer), MAX_PARAMETERS))
 
-    def settle(
+    def decide_from_evidence(
         self, world_size: int, *, ddp: bool, forward: bool, on_device: bool
     ) -> tuple[str, list[str], torch.device | None]:
         """Return how this process trains, from all evidence, after a step has ended.

@@ -51,7 +51,7 @@ class PauseClock(PhaseClock):
     def evaluates(self, *, explained: bool) -> None:
         """Keep time apart from now on until something is trained. explained: a trained model is in evaluation mode."""
         if self.aside is None and not self.paused:
-            self._set_aside(MaybeEvaluation(explained), self.enter(self.phase))
+            self._set_aside(MaybeEvaluation(explained), self.enter_phase(self.phase))
         if self.aside is not None and explained:
             self.aside.explained = True
             self.pausing = EVALUATION
@@ -113,7 +113,7 @@ class PauseClock(PhaseClock):
 
     def begin_pause(self, kind: int) -> None:
         """Begin a pause, in which the script does something other than training, until `end_pause`. Pauses nest."""
-        now = self.enter(self.phase)
+        now = self.enter_phase(self.phase)
         self._outer.append((self.pausing, self.phase, self._end_aside(now)))
         if self.paused:
             self._end_pause(now)
@@ -123,7 +123,7 @@ class PauseClock(PhaseClock):
         """End the innermost pause: the script continues what it did before."""
         if not self._outer:
             return
-        now = self.enter(PAUSED)
+        now = self.enter_phase(PAUSED)
         self._end_pause(now)
         kind, phase, aside = self._outer.pop()
         if aside is not None:
@@ -131,7 +131,7 @@ class PauseClock(PhaseClock):
             self.pausing = kind
         elif kind is not None:
             self._pause(kind)
-        self.enter(phase)
+        self.enter_phase(phase)
 
     def closing_pauses(self) -> list[RawPause]:
         """Return the pauses since the last step, up to now. Called at the end of the process."""
@@ -145,7 +145,7 @@ class PauseClock(PhaseClock):
     def _pause(self, kind: int) -> None:
         self.pausing = kind
         self.paused = True
-        self._paused_since = self.enter(PAUSED)
+        self._paused_since = self.enter_phase(PAUSED)
         self._syncs_before = len(self.syncs)
 
     def _end_pause(self, end: int) -> None:

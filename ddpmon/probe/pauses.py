@@ -37,7 +37,7 @@ class Pauses:
         module = arguments[0]
         listener = self._listener
         replicas = listener.replicas
-        if (not replicas or replicas.trains(module)) and updates(self._optimizers, module):
+        if (not replicas or replicas.contains_module(module)) and updates_module(self._optimizers, module):
             listener.digest_soon()
             listener.record(Account.evaluation_begins)
 
@@ -45,7 +45,7 @@ class Pauses:
         """Return the living optimizers."""
         return list(self._optimizers)
 
-    def sharing(self, optimizer: Any) -> list[int]:
+    def ids_sharing_parameters(self, optimizer: Any) -> list[int]:
         """Return the ids of other optimizers that update some of the same parameters: wrappers, wrapped or old ones."""
         mine = set(map(id, parameters_of(optimizer)))
         others = [one for one in self._optimizers if one is not optimizer]
@@ -74,7 +74,7 @@ class Pauses:
             self._listener.record(Account.pause_ends)
 
 
-def updates(optimizers: Iterable[Any], module: Any) -> bool:
+def updates_module(optimizers: Iterable[Any], module: Any) -> bool:
     """Return whether any of the optimizers updates a module or a part of it."""
     updated = {id(group["params"][0]) for one in optimizers for group in one.param_groups if group["params"]}
     return any(id(parameter) in updated for parameter in module.parameters())

@@ -50,7 +50,7 @@ class PhaseClock:
         if event is not None:
             self.part.marks.append(Mark(code, event, now))
 
-    def enter(self, phase: int) -> int:
+    def enter_phase(self, phase: int) -> int:
         """Enter `phase`, to which time belongs from now on unless the script pauses. Return the time."""
         now = self._time()
         self.phases[self.phase] += now - self._last
@@ -65,37 +65,37 @@ class PhaseClock:
         """Return the phase at a time; None if that is before the latest few phases."""
         return next((phase for since, phase in reversed(self._entered) if since <= moment), None)
 
-    def leave(self) -> int:
+    def leave_phase(self) -> int:
         """End the phase; time belongs to `base` from now on. Return the time."""
-        return self.enter(self.base)
+        return self.enter_phase(self.base)
 
     def enter_after_gap(self, phase: int, gap: int) -> int:
         """Enter `phase`, and record the time in `other` since the last phase in `gaps`. gap: index into `gaps`."""
         if self.phase != OTHER:
-            return self.enter(phase)
+            return self.enter_phase(phase)
         last = self._last
-        now = self.enter(phase)
+        now = self.enter_phase(phase)
         before, between = self.part.gaps
         self.part.gaps = (before, between + now - last) if gap else (before + now - last, between)
         return now
 
     # --- synchronisations --------------------------------------------------------------------------------------
 
-    def block(self) -> int:
+    def begin_sync(self) -> int:
         """Begin a synchronisation inside the current phase; return its arrival time."""
-        arrival = self.enter(self.phase)
+        arrival = self.enter_phase(self.phase)
         marks = self.part.marks
         if marks and marks[-1].host == arrival:
             marks[-1].code = BLOCKED
         return arrival
 
     def block_not(self) -> None:
-        """Undo `block`, because nobody was blocked, as in an asynchronous collective."""
+        """Undo `begin_sync`, because nobody was blocked, as in an asynchronous collective."""
         marks = self.part.marks
         if marks and marks[-1].code == BLOCKED:
             marks[-1].code = self.phase
 
-    def unblock(self, kind: int, arrival: int, payload_bytes: int) -> None:
+    def end_sync(self, kind: int, arrival: int, payload_bytes: int) -> None:
         """End the synchronisation that began at `arrival`."""
         self._last = self._time()
         self._blocked += self._last - arrival

@@ -27,7 +27,7 @@ from ddpmon.plain import utf8
 from ddpmon.probe.account import OPTIMIZER_ENDS, Account
 from ddpmon.probe.changes import Changes
 from ddpmon.probe.journal import Note
-from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked, recorded, tracks
+from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked_spans, named_tracks, slices_of_events
 from ddpmon.probe.records import RawStep, RawSync
 from ddpmon.probe.step_records import parts
 
@@ -74,7 +74,7 @@ class Profiler:
         self._syncs: list[RawSync] = []
         self._steps: list[int] = []
 
-    def request(self, request: ProfileSteps, now: float) -> None:
+    def begin_profile(self, request: ProfileSteps, now: float) -> None:
         """Begin a profile at the end of the next step. A request during another one is ignored."""
         if self._request is None:
             self._reset(request, int((now + request.seconds) * 1e9))
@@ -82,7 +82,7 @@ class Profiler:
                 self._undoes = True
                 self._listener.changes.undone_by(self._leave)
 
-    def turn(self, send: Callable[[Profile], bool]) -> None:
+    def advance_profile(self, send: Callable[[Profile], bool]) -> None:
         """Manage the profile on the background thread, and send its answer once it is complete."""
         if self._request is None:
             return
@@ -265,14 +265,14 @@ class Profiler:
                 last_step=max(self._steps, default=0), steps=len(self._passes), step_us=(end - begin) // 1000,
                 start_us=self._start_cost // 1000, end_us=self._end_cost // 1000, flops=float(self._flops),
             )  # fmt: skip
-        found = recorded(self._events, self._ahead, DeviceType.CPU, self._make_way)
+        found = slices_of_events(self._events, self._ahead, DeviceType.CPU, self._make_way)
         self._events = []
         phases = Phases(self._phases, begin, end)
         totals = Totals(phases)
         totals.add(found, self._make_way)
         syncs = [sync for sync in self._syncs if sync.end <= end]
-        slices = [*phases.slices, *blocked(syncs), *found.operators, *found.kernels, *found.collectives]
-        names, made, left_out = tracks(slices, begin)
+        slices = [*phases.slices, *blocked_spans(syncs), *found.operators, *found.kernels, *found.collectives]
+        names, made, left_out = named_tracks(slices, begin)
         return Profile(
             rank, os.getpid(), ProfileOutcome.PROFILED,
             first_step=min(self._steps, default=0), last_step=max(self._steps, default=0), steps=len(self._passes),

@@ -78,7 +78,7 @@ class Replica:
         self.mode_matters = any(map(_depends_on_mode, wrapped.modules()))
 
     @property
-    def training(self) -> bool:
+    def is_training(self) -> bool:
         """Return whether the wrapped module is in training mode. Frameworks may leave the wrapper's mode unchanged."""
         mode = self.inner.get("training")
         if mode is None:  # In a module of torch.compile it is a property.
@@ -146,7 +146,7 @@ class Replica:
         self.stats = reducer.get_backward_stats
         self._times = []
 
-    def watch(self) -> None:
+    def mark_gradients(self) -> None:
         """Mark the device's timeline when the gradient that was last is ready again, before DDP launches its bucket."""
         model = self.model()
         if self._latest == self._watched or model is None:
@@ -156,7 +156,7 @@ class Replica:
             self._hook.remove()
         self._hook = self.parameters[self._watched].register_post_accumulate_grad_hook(self._mark)
 
-    def unwatch(self) -> None:
+    def unmark_gradients(self) -> None:
         """Stop marking gradients."""
         self.events = None
         if self._hook is not None:
@@ -198,7 +198,7 @@ class Replicas(dict[int, Replica]):
             self.by_reducer[id(reducer)] = replica
         return replica
 
-    def trains(self, module: object) -> bool:
+    def contains_module(self, module: object) -> bool:
         """Return whether a module is one of the models, wrapped or bare."""
         models = [model for replica in list(self.values()) if (model := replica.model()) is not None]
         return any(module is model or module is model.module for model in models)

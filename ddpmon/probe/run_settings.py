@@ -31,13 +31,13 @@ class RunSettings:
 _given: RunSettings | None = None
 
 
-def give(settings: RunSettings | None) -> None:
+def override_environment(settings: RunSettings | None) -> None:
     """Set the settings to use instead of the environment's; None to use the environment's again."""
     global _given
     _given = settings
 
 
-def current() -> RunSettings:
+def in_force() -> RunSettings:
     """Return the current settings."""
     if _given is not None:
         return _given
@@ -52,7 +52,7 @@ def current() -> RunSettings:
 
 def private_folder(name: str) -> str | None:
     """Return a folder inside the run's, created if missing; None if this is not possible, as on another machine."""
-    run = current().folder
+    run = in_force().folder
     if not run:
         return None
     inside = os.path.join(run, name)

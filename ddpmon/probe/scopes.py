@@ -19,7 +19,7 @@ _STARTED = time.time()
 """Time at which this module was loaded. A source that was changed later is not the code that runs."""
 
 
-def around(file: str, line: int, frame: int) -> list[Scope]:
+def enclosing_line(file: str, line: int, frame: int) -> list[Scope]:
     """Return the loops and branches around a line, the outermost first; [] if the source cannot be read.
 
     Args:

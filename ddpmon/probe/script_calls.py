@@ -51,12 +51,12 @@ class ScriptCalls(ThreadListener, ABC):
             if not (0 < len(name) <= MAX_LOGGED and name.isprintable()):
                 self._left_out(f"ddpmon.log needs a name of 1 to {MAX_LOGGED} printable characters")
             elif isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1 and not value.is_complex():
-                numbers.append((name, self.readings.read(value)))
+                numbers.append((name, self.readings.start_copy(value)))
             elif (number := _number(value)) is not None:
                 numbers.append((name, number))
             else:
                 self._left_out(f"ddpmon.log({name}=…) needs a number; {_kind(value)}")
-        self.record(Account.logged, numbers)
+        self.record(Account.store_values, numbers)
 
     @_harmless
     def enter_step(self, samples: Any, total: Any) -> None:

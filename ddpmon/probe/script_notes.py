@@ -24,7 +24,7 @@ class ScriptNotes:
     """The part of an account for DataLoaders, trainers, `ddpmon.log`, `ddpmon.step` and `ddpmon.phase`."""
 
     def __init__(self, identity: Identity, journal: Journal) -> None:
-        self.clock = StepClock(journal.moment)
+        self.clock = StepClock(journal.current_note_ns)
         self.beats = 0
         """Heartbeat: number of notes of the training thread."""
         self._names: dict[int, str] = {}
@@ -69,7 +69,7 @@ class ScriptNotes:
         """Handle a request for a batch."""
         self.clock.base = OTHER
         self._step_may_begin()
-        self._fetch_began = self.clock.enter(DATA)
+        self._fetch_began = self.clock.enter_phase(DATA)
 
     def workers_awaited(self, *_: object) -> None:
         """Count the wait for the first batch of new workers as a pause, because they are still starting."""
@@ -119,7 +119,7 @@ class ScriptNotes:
         """Return whether steps count now."""
         return self.start is None or self.start.begun_at is not None
 
-    def logged(self, values: list[tuple[str, object]], *_: object) -> None:
+    def store_values(self, values: list[tuple[str, object]], *_: object) -> None:
         """Store values of the current step: numbers, or readings on their way from the device."""
         self.beats += 1
         step = self._marked_step or self.clock.step + 1
@@ -144,14 +144,14 @@ class ScriptNotes:
         """End a marked step at its last gradient synchronisation, or here if it had none."""
         self._marked_step = 0
         if not self.clock.held:
-            self.clock.cut(self.clock.leave())
-        self.iteration.end()
+            self.clock.cut(self.clock.leave_phase())
+        self.iteration.end_step()
         self._step_done()
 
     def close(self) -> None:
         """Finish the steps synchronised before training ended, even if no optimizer consumed their gradients."""
         if self._marked:
-            self.iteration.end()
+            self.iteration.end_step()
         else:
             self.iteration.close()
 

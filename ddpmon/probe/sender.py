@@ -34,8 +34,8 @@ from ddpmon.messages import (
 from ddpmon.plain import utf8
 from ddpmon.probe import output, stack_signal, updates
 from ddpmon.probe.cpu_rivals import RivalSearch
-from ddpmon.probe.cuda import leave_captures_alone, pending, resolve
-from ddpmon.probe.device_timeline import DeviceTimeline, passed
+from ddpmon.probe.cuda import is_pending, leave_captures_alone, resolve_reading
+from ddpmon.probe.device_timeline import DeviceTimeline, has_passed
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
 from ddpmon.probe.listener import Listener
@@ -106,7 +106,7 @@ class Sender(threading.Thread):
         if descriptor >= 0:
             self._counters = OwnDescriptor(descriptor)
             descriptor = self._counters.number
-        self._listener.identity.change(counter_fd=descriptor)
+        self._listener.identity.set_facts(counter_fd=descriptor)
         self._listener.defer()
         super().start()
 
@@ -116,11 +116,11 @@ class Sender(threading.Thread):
             self._stopping.set()
             self.join(GOODBYE_S + 1.0)
 
-    def forked(self) -> None:
+    def close_in_child(self) -> None:
         """Close the connection, which belongs to the parent, in a forked child. This thread does not run there."""
         self._hub.close()
 
-    def leave(self, then: Callable[[], object]) -> None:
+    def finish_later(self, then: Callable[[], object]) -> None:
         """Send the rest and say goodbye as `finish` does, but without waiting. then: called at the end."""
         self._then = then
         self._stopping.set()
@@ -136,7 +136,7 @@ class Sender(threading.Thread):
             self._left()
 
     def _left(self) -> None:
-        """Close the step counters, and call what `leave` was given, if this process continues unwatched."""
+        """Close the step counters, and call what `finish_later` was given, if this process continues unwatched."""
         then, self._then = self._then, None
         if then is not None:
             self._listener.hot.updates = updates.private()
@@ -153,7 +153,7 @@ class Sender(threading.Thread):
             lambda: listener.loader,
             listener.passes.worker_pids,
         )
-        identity.change(configuration=configuration())
+        identity.set_facts(configuration=configuration())
         try:
             while not self._stopping.is_set():
                 self._turn()
@@ -172,13 +172,13 @@ class Sender(threading.Thread):
             if isinstance(asked, Where):
                 self._stacks.request(brief=asked.brief)
             elif isinstance(asked, ProfileSteps):
-                self._profiler.request(asked, now)
+                self._profiler.begin_profile(asked, now)
             else:
                 self._stack_sampler.request(asked.seconds, now)
         self._make_way()
         if now - self._last_sample >= SAMPLE_S:
             self._last_sample = now
-            self._samples.append(self._sampler.sample(self._make_way))
+            self._samples.append(self._sampler.take_sample(self._make_way))
             self._make_way()
             self._look_for_rivals(self._samples[-1].starved_share, now)
         self._read()
@@ -187,7 +187,7 @@ class Sender(threading.Thread):
             stack_signal.keep(self._listener.native_thread)
             self._make_way()
         if self._last_sample == now or not self._setup.settled:
-            self._listener.identity.change(setup=self._setup.read())
+            self._listener.identity.set_facts(setup=self._setup.read())
             self._make_way()
         output.relieve()
         self._report_exception()
@@ -202,24 +202,24 @@ class Sender(threading.Thread):
             self._hub.send_once(self._stacks.capture(now))  # Only the latest one matters.
         if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:
             self._hub.send_once(samples)  # If it is lost, the hub asks again.
-        self._profiler.turn(self._hub.send_once)
+        self._profiler.advance_profile(self._hub.send_once)
 
     def _look_for_rivals(self, starved: float | None, now: float) -> None:
         thread = self._listener.native_thread or 0
-        rivals = self._rival_search.look(starved, thread, now, self._make_way)
+        rivals = self._rival_search.find_rivals(starved, thread, now, self._make_way)
         if rivals is not None:
-            self._listener.identity.change(cpu_rivals=rivals)
+            self._listener.identity.set_facts(cpu_rivals=rivals)
 
     def _read(self) -> None:
         """Read all notes of the training thread."""
         listener = self._listener
-        while listener.journal.read(NOTES_AT_ONCE):
+        while listener.journal.read_notes(NOTES_AT_ONCE):
             self._make_way()
         start = listener.account.start
         if start is not None and listener.account.begins_at is None:
-            listener.account.begins_at = start.agreed(listener.identity, listener.journal.held)
+            listener.account.begins_at = start.agreed_start(listener.identity, listener.journal.held_count)
             if listener.account.begins_at is not None:
-                listener.journal.release()
+                listener.journal.release_notes()
                 self._read()
                 return
         clock = listener.clock
@@ -254,7 +254,7 @@ class Sender(threading.Thread):
         steps: list[Step] = []
         while finished and len(steps) < STEPS_PER_BATCH:
             raw = finished[0]
-            if raw.marks and not passed(raw):
+            if raw.marks and not has_passed(raw):
                 break
             if unread(raw) and now - raw.end / 1e9 < READING_S:
                 break
@@ -272,19 +272,19 @@ class Sender(threading.Thread):
 
     def _placed(self, raw: RawStep) -> RawStep:
         """Return a step by its GPU's clock, and release its events."""
-        placed = [self._timeline.place(part) for part in parts(raw)]
+        placed = [self._timeline.place_step(part) for part in parts(raw)]
         events = self._listener.hot.events
         if events is not None:
             for part in parts(raw):
-                events.release(part.marks)
+                events.recycle_step_events(part.marks)
         return replace(placed[-1], before=tuple(placed[:-1]))
 
     def _scalars(self) -> list[Scalar]:
         waiting = self._listener.account.scalars
         scalars, self._of_steps = self._of_steps, []
-        while waiting and not pending(waiting[0][2]):
+        while waiting and not is_pending(waiting[0][2]):
             step, name, value = waiting.popleft()
-            number = resolve(value)
+            number = resolve_reading(value)
             if number is not None:
                 scalars.append(Scalar(step, name, number))
         return scalars
@@ -369,8 +369,8 @@ class Sender(threading.Thread):
         self._hub.finish_exchange()
         self._report_exception()
         self._end_iteration()
-        listener.identity.change(setup=self._setup.read())  # A short script may end before its setup was read.
-        listener.identity.reached(STAGE_ENDED)
+        listener.identity.set_facts(setup=self._setup.read())  # A short script may end before its setup was read.
+        listener.identity.reach_stage(STAGE_ENDED)
         self._is_last = True
         progress = self._read_progress(time.monotonic())
         if progress != self._progress:
@@ -378,7 +378,7 @@ class Sender(threading.Thread):
         self._gather(time.monotonic())
         bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
         self._hub.say_goodbye(bye)
-        if not self._hub.outbox.settled:
+        if not self._hub.outbox.is_all_recorded:
             frames = self._hub.outbox.unacknowledged()
             leave_tail(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in frames), encode(bye)])
 

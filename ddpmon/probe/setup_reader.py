@@ -119,7 +119,7 @@ class SetupReader:
         self._anomaly.append(torch.is_anomaly_enabled())
         self.settled = self.settled or bool(optimizers)
         return Setup(
-            loaders=passes.loaders(hot.updates[UPDATES]),
+            loaders=passes.training_loaders(hot.updates[UPDATES]),
             models=self._models,
             reductions=listener.account.reductions if len(listener.replicas) == 1 else 0,
             debugging=list(self._debugging()),
@@ -175,7 +175,7 @@ def _model(replica: Replica, stepped: set[int], updated: set[int]) -> Model | No
             made.unreduced = [*made.unreduced, name[:MAX_NAME]][:MAX_PARAMETER_NAMES]
     search = replica.search
     if search is not None:
-        search.resolve(made.ranks)
+        search.evaluate_copies(made.ranks)
         made.search_us, made.searches, made.unused = search.cost_us(made.parameters), search.checked, search.unused
     return made
 

@@ -22,7 +22,7 @@ from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives, scopes
 from ddpmon.probe.collectives import COLLECTIVES
-from ddpmon.probe.device_timeline import reached
+from ddpmon.probe.device_timeline import steps_reached
 from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.records import OTHER
 
@@ -119,7 +119,7 @@ class StackReporter:
         listener, clock = self._listener, self._listener.clock
         brief, self._asked, self._brief = self._brief, False, False
         frames, own, library, lines = _walk(self._frame())
-        issued = collectives.issued()
+        issued = collectives.last_sequence_numbers()
         if not brief:
             self._reported_at = now
         # Reading the Flight Recorder stops the process for a moment. It is done once for a thread that does not move.
@@ -128,8 +128,8 @@ class StackReporter:
             self._recorded = None
             self._scopes = []
         elif self._recorded is None and not brief:
-            self._recorded = collectives.recorded()
-            self._scopes = [scope for line in lines for scope in scopes.around(*line)][:MAX_SCOPES]
+            self._recorded = collectives.unfinished_or_last()
+            self._scopes = [scope for line in lines for scope in scopes.enclosing_line(*line)][:MAX_SCOPES]
         collective, blocked = self._collective(library)
         return Stack(
             rank=listener.identity.rank,
@@ -145,7 +145,7 @@ class StackReporter:
             issued=issued,
             timeout_s=_timeout_s(collective) if blocked else None,
             scopes=self._scopes,
-            device=reached(clock.step, list(clock.finished), list(marks)) if (marks := clock.part.marks) else [],
+            device=steps_reached(clock.step, list(clock.finished), list(marks)) if (marks := clock.part.marks) else [],
             worker=listener.passes.awaited_pid() if any(f" {LOADER_ITERATOR}" in frame for frame in frames) else 0,
         )
 

@@ -112,11 +112,11 @@ class StackSampler:
         if LOADER_ITERATOR.rstrip(".") in names:
             pid, workers = passes.awaited_pid(), passes.worker_pids()
             self._readers = self._readers or DataReaders(workers)
-            self._readers.look(pid, 0)  # before it runs in order to answer
+            self._readers.record_state(pid, 0)  # before it runs in order to answer
             self._workers.take(pid, workers)
         elif OWN_ITERATOR in names:
             self._readers = self._readers or DataReaders(())
-            self._readers.look(0, self._listener.native_thread or 0, had_gil=had_gil)
+            self._readers.record_state(0, self._listener.native_thread or 0, had_gil=had_gil)
 
     def _interval(self) -> float:
         """Return a random time until the next sample. Constant intervals could hit equal steps at the same place."""
@@ -185,7 +185,9 @@ class StackSampler:
         """Summarise the samples, and end sampling. Returns None if no sample was in a whole step."""
         most = self._stacks.most_common(MAX_STACKS)
         made = _merged(most)
-        readers, (mount, file_system) = self._readers.result(self._workers.idle) if self._readers else ([], ("", ""))
+        readers, (mount, file_system) = (
+            self._readers.activity_and_mount(self._workers.idle) if self._readers else ([], ("", ""))
+        )
         samples = StackSamples(
             rank=self._listener.identity.rank,
             pid=os.getpid(),

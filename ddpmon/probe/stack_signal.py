@@ -95,7 +95,7 @@ def keep(thread: int | None) -> None:
     if handler_of() != _armed.handler:
         withdraw()
         return
-    if not _armed.file.intact:
+    if not _armed.file.is_intact:
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # closed again just now; the next call retries
             _armed.file = _write_into(_armed.path)
     wanted = 0 if thread in {None, os.getpid()} else thread or 0

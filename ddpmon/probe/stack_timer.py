@@ -57,7 +57,7 @@ def _arm() -> _Armed | None:
     before, handler = _armed, handler_of(SAMPLE_SIGNAL)
     if handler != (before.handler if before else 0):
         return None
-    if before is None or before.pid != os.getpid() or not before.file.intact:
+    if before is None or before.pid != os.getpid() or not before.file.is_intact:
         file = OwnDescriptor(os.memfd_create("ddpmon stack", os.MFD_CLOEXEC))
         fcntl.fcntl(file.number, fcntl.F_SETFL, os.O_APPEND)
         faulthandler.register(SAMPLE_SIGNAL, file=file.number, all_threads=False, chain=False)
@@ -93,7 +93,7 @@ class StackTimer:
 
     def set(self, seconds: float) -> None:
         """Write the stack after this many seconds, and discard an earlier stack and setting."""
-        if self._timer is not None and self._file is not None and self._file.intact:
+        if self._timer is not None and self._file is not None and self._file.is_intact:
             with contextlib.suppress(OSError):  # The script may have just closed it.
                 os.ftruncate(self._file.number, 0)
                 self._settime(seconds)
@@ -105,7 +105,7 @@ class StackTimer:
         self._settime(0.0)
         dump = b""
         with contextlib.suppress(OSError):
-            dump = os.pread(self._file.number, DUMP_BYTES, 0) if self._file.intact else b""
+            dump = os.pread(self._file.number, DUMP_BYTES, 0) if self._file.is_intact else b""
         return dump if is_one_dump(dump) else b""
 
     def _settime(self, seconds: float) -> None:

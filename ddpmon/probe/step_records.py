@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ddpmon.messages import Bucket, Pause, Step, Sync
-from ddpmon.probe.cuda import pending, resolve
+from ddpmon.probe.cuda import is_pending, resolve_reading
 from ddpmon.probe.records import FED_CALLS, FED_MOST_SAMPLES, OTHER, PAUSED, RawStep
 from ddpmon.probe.stepclock import StepClock
 
@@ -26,7 +26,7 @@ def unread(raw: RawStep) -> bool:
     """Return whether a loss of a step has not arrived from the device, or a bucket's all-reduce has not ended."""
     for part in parts(raw):
         for loss in part.losses:
-            if pending(loss):
+            if is_pending(loss):
                 return True
         if not all(end for _, _, end in part.buckets):
             return True
@@ -185,7 +185,7 @@ def _joined(raw: RawStep) -> RawStep:
 
 def _loss(part: RawStep) -> float | None:
     losses = part.losses
-    return resolve(losses[0]) if len(losses) == 1 else _sum(map(resolve, losses))
+    return resolve_reading(losses[0]) if len(losses) == 1 else _sum(map(resolve_reading, losses))
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -82,7 +82,7 @@ class StepClock(PauseClock):
 
         """
         mark = self.part.marks[-1] if self.part.marks else None
-        ended = self.leave()
+        ended = self.leave_phase()
         unused = self.unused_data.pop(iterator, None) or []
         if self.aside is not None:
             self.aside.fetches[iterator] = self.aside.fetches.get(iterator, 0) + 1
@@ -91,7 +91,7 @@ class StepClock(PauseClock):
 
     def fetch_failed(self, iterator: int, began: int) -> None:
         """Handle an iterator that has no more batches."""
-        self.exhausted[iterator] = self.leave() - began
+        self.exhausted[iterator] = self.leave_phase() - began
         if self.aside is not None:
             self.aside.exhausted = True
 
@@ -158,7 +158,7 @@ class StepClock(PauseClock):
 
         An evaluation ended when the batch that is trained on now was requested, or else just now.
         """
-        now = self.leave()
+        now = self.leave_phase()
         begin = aside.intervals[0][0] if aside.intervals else self._aside_since
         iterator, fetches = next(reversed(self.unused_data.items()), (None, []))
         fetches = [batch for batch in fetches if batch.began >= begin]

@@ -133,7 +133,7 @@ class ThreadListener:
 
     def hold(self) -> None:
         """Hold notes back from now on. Called by the training thread."""
-        self.journal.hold()
+        self.journal.hold_notes()
         self.hot.write_with(self.journal.note, self.hot.events)
 
     @property
@@ -216,7 +216,7 @@ class ThreadListener:
 
     def _release(self, event: DeviceEvent) -> None:
         if self.hot.events is not None:
-            self.hot.events.free(event)
+            self.hot.events.recycle_event(event)
 
     def _adopt_thread(self) -> None:
         """Make the calling thread the training thread."""

@@ -12,7 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddpmon.messages import MAX_STEP
 from ddpmon.probe.account import Account
-from ddpmon.probe.interception import argument, replace, when_imported
+from ddpmon.probe.interception import passed_argument, when_imported, wrap_attribute
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 
@@ -26,15 +26,15 @@ def install(listener: Listener) -> None:
 
     def set_epoch(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         # Look up this process's loops at each call, because a forked process has others.
-        listener.loops.set_epoch(argument(arguments, named, 1, "epoch"))
+        listener.loops.set_epoch(passed_argument(arguments, named, 1, "epoch"))
 
-    replace(listener, DistributedSampler, "set_epoch", before=set_epoch)
+    wrap_attribute(listener, DistributedSampler, "set_epoch", before=set_epoch)
     for modules, name, method, after in (
         (("transformers.trainer_callback",), "CallbackHandler", "call_event", _transformers(listener)),
         (("lightning.pytorch.loops.fit_loop",), "_FitLoop", "on_advance_start", _lightning(listener)),
         (("pytorch_lightning.loops.fit_loop",), "_FitLoop", "on_advance_start", _lightning(listener)),
     ):
-        when_imported(listener, modules, name, method, partial(replace, listener, path=method, after=after))
+        when_imported(listener, modules, name, method, partial(wrap_attribute, listener, path=method, after=after))
 
 
 def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:

@@ -41,7 +41,7 @@ def at(tmp_path, monkeypatch):
     def stack(line, name, *, sequence=100, operation="", inputs="", outputs=""):
         collective = Collective(name, "0", sequence, operation or name, inputs, outputs)
         frames = ["torch/distributed/distributed_c10d.py:9 call", f"train.py:{line} <module>"]
-        around = scopes.around(str(script), line, 1)
+        around = scopes.enclosing_line(str(script), line, 1)
         return Stack(0, 1, 20_000_000, 50, 5_000_000, 2, frames, 1, collective, True, {"0": 100}, scopes=around)
 
     return stack
@@ -153,7 +153,7 @@ def test_source_that_was_changed_or_cannot_be_read_tells_no_scopes(tmp_path, mon
     script = tmp_path / "later.py"
     script.write_text(SOURCE)
     monkeypatch.setattr(scopes, "_STARTED", script.stat().st_mtime - 1)
-    assert scopes.around(str(script), BACKWARD, 0) == []
-    assert scopes.around(str(tmp_path / "none.py"), 1, 0) == []
+    assert scopes.enclosing_line(str(script), BACKWARD, 0) == []
+    assert scopes.enclosing_line(str(tmp_path / "none.py"), 1, 0) == []
     (tmp_path / "broken.py").write_text("for x in:")
-    assert scopes.around(str(tmp_path / "broken.py"), 1, 0) == []
+    assert scopes.enclosing_line(str(tmp_path / "broken.py"), 1, 0) == []

@@ -74,7 +74,7 @@ def read(identity: Identity, monkeypatch: pytest.MonkeyPatch) -> Read:
     sampler = Sampler(threading.get_native_id, identity)
 
     def call() -> dict[str, object]:
-        sample = sampler.sample()
+        sample = sampler.take_sample()
         return {name: getattr(sample, name) for name in FIELDS}
 
     return call

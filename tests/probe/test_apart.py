@@ -79,7 +79,7 @@ def test_ranks_are_compared_where_they_exchange_less_than_the_model_has(
     apart.exchanged(inf)  # initial weights
     taken = []
     for update in range(10):
-        taken.append(apart.updated(optimizer, [id(optimizer)], world_size=2))
+        taken.append(apart.count_update(optimizer, [id(optimizer)], world_size=2))
         if update == 5:
             apart.exchanged(exchanged_bytes / 2)
             apart.exchanged(exchanged_bytes / 2)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import tqdm
 
-from ddpmon.probe.bars import Bars, readings
+from ddpmon.probe.bars import Bars, bar_readings
 from ddpmon.probe.loops import Loops
 
 
@@ -33,7 +33,7 @@ class Training:
         while self._look_at <= end:
             self.now = self._look_at
             self._look_at += 1.0
-            self.bars.follow(self.step, self.now, self.epoch_at)
+            self.bars.read_all(self.step, self.now, self.epoch_at)
             self.totals.append(self.bars.total)
             self.epochs.append((self.bars.epoch, self.bars.epochs))
         self.now = end
@@ -52,7 +52,7 @@ class Training:
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)
-    assert readings() == []
+    assert bar_readings() == []
     return Training(monkeypatch)
 
 
@@ -262,7 +262,7 @@ def test_bars_are_read_without_their_lock_and_are_not_kept(training: Training) -
     holder = threading.Thread(target=hold)
     holder.start()
     holds.wait(30)
-    looker = threading.Thread(target=training.bars.follow, args=(1, 0.0))
+    looker = threading.Thread(target=training.bars.read_all, args=(1, 0.0))
     looker.start()
     looker.join(10)
     assert not looker.is_alive()

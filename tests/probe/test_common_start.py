@@ -17,14 +17,14 @@ from ddpmon.probe.identity import Identity
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
-        run_settings.give(run_settings.RunSettings("test", "", folder, attached=True))
+        run_settings.override_environment(run_settings.RunSettings("test", "", folder, attached=True))
         yield Path(folder)
-        run_settings.give(None)
+        run_settings.override_environment(None)
 
 
 def rank(number: int, first: int, restart: int = 0) -> tuple[CommonStart, Identity]:
     start, identity = CommonStart(2), Identity("test")
-    identity.change(rank=number, world_size=2, restart=restart)
+    identity.set_facts(rank=number, world_size=2, restart=restart)
     start.first = first
     return start, identity
 
@@ -32,24 +32,24 @@ def rank(number: int, first: int, restart: int = 0) -> tuple[CommonStart, Identi
 @pytest.mark.usefixtures("folder")
 def test_steps_count_from_the_latest_place_at_which_a_rank_first_synchronised() -> None:
     early, late = rank(0, 700), rank(1, 712)
-    assert early[0].agreed(early[1], 3) is None
-    assert late[0].agreed(late[1], 0) == 712
-    assert early[0].agreed(early[1], 90) == 712
+    assert early[0].agreed_start(early[1], 3) is None
+    assert late[0].agreed_start(late[1], 0) == 712
+    assert early[0].agreed_start(early[1], 90) == 712
 
 
 @pytest.mark.usefixtures("folder")
 def test_ranks_that_were_started_again_do_not_take_the_places_of_those_before() -> None:
     for start, identity in (rank(0, 700), rank(1, 712)):
-        start.agreed(identity, 0)
+        start.agreed_start(identity, 0)
     early, late = rank(0, 4, restart=1), rank(1, 6, restart=1)
-    assert early[0].agreed(early[1], 0) is None
-    assert late[0].agreed(late[1], 0) == early[0].agreed(early[1], 0) == 6
+    assert early[0].agreed_start(early[1], 0) is None
+    assert late[0].agreed_start(late[1], 0) == early[0].agreed_start(early[1], 0) == 6
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_rank_that_gets_far_ahead_of_the_others_begins_alone_and_says_so() -> None:
     start, identity = rank(0, 700)
-    assert start.agreed(identity, MAX_WAITING_NOTES + 1) == 700
+    assert start.agreed_start(identity, MAX_WAITING_NOTES + 1) == 700
     assert identity.hello().notes == [NOT_IN_STEP]
 
 
@@ -61,15 +61,15 @@ def waits(*answers: bool) -> Callable[[float], bool]:
 def test_ranks_of_other_machines_begin_where_a_step_of_rank_0_ended() -> None:
     store = HashStore()
     first, other = Identity("test"), Identity("test")
-    other.change(rank=1, world_size=2)
+    other.set_facts(rank=1, world_size=2)
     told, start = CommonStart(1, machines=True), CommonStart(1, machines=True)
     told.first, start.first = 700, 712
-    assert told.agreed(first, 0) == 700
+    assert told.agreed_start(first, 0) == 700
     for place in ((708, 5, 4), (720, 11, 10)):
         told.place = place
         for one, identity in ((told, first), (start, other)):
-            one.exchange(store, identity, waits(False, True))
+            one.exchange_places(store, identity, waits(False, True))
         assert start.place == place
-        begins = start.agreed(other, 0)
+        begins = start.agreed_start(other, 0)
         assert begins == (None if place[0] < 712 else 720)
     assert (start.parts, start.steps, other.hello().steps_before) == (11, 10, 10)

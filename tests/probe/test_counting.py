@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ddpmon.probe.counting import count, links_nodes
+from ddpmon.probe.counting import count_batch, links_nodes
 
 
 @dataclass
@@ -64,7 +64,7 @@ IMAGES = torch.zeros(5, 3, 8, 8)
     ],
 )
 def test_the_first_tensor_tells(batch: object, expected: tuple[int, int]) -> None:
-    assert count(batch) == expected
+    assert count_batch(batch) == expected
 
 
 class Graphs:
@@ -89,7 +89,7 @@ class Graphs:
     ],
 )
 def test_the_nodes_of_a_graph_are_no_samples(batch: object, samples: int) -> None:
-    assert count(batch) == (samples, 0)
+    assert count_batch(batch) == (samples, 0)
 
 
 def test_inputs_that_link_nodes_are_told_from_others() -> None:
@@ -104,4 +104,4 @@ def test_inputs_that_link_nodes_are_told_from_others() -> None:
 def test_a_batch_that_holds_itself_ends() -> None:
     batch: list[object] = []
     batch.append(batch)
-    assert count(batch) == (0, 0)
+    assert count_batch(batch) == (0, 0)

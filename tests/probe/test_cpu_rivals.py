@@ -38,7 +38,7 @@ def spinning(script):
 
 
 def looked(search, now):
-    return search.look(0.9, os.getpid(), now, lambda: None)
+    return search.find_rivals(0.9, os.getpid(), now, lambda: None)
 
 
 def until_named(search, name):
@@ -85,9 +85,9 @@ def test_a_program_that_the_script_starts_is_named_and_its_workers_are_not(tmp_p
         "    found, end = [], time.monotonic() + 90\n"
         "    while time.monotonic() < end and program.pid not in found:\n"
         "        search = RivalSearch('run')\n"
-        "        search.look(0.9, os.getpid(), time.monotonic(), lambda: None)\n"
+        "        search.find_rivals(0.9, os.getpid(), time.monotonic(), lambda: None)\n"
         "        time.sleep(1.0)\n"
-        "        rivals = search.look(0.9, os.getpid(), time.monotonic(), lambda: None)\n"
+        "        rivals = search.find_rivals(0.9, os.getpid(), time.monotonic(), lambda: None)\n"
         "        found = [one.pid for one in rivals.programs]\n"
         "    print(json.dumps([found, program.pid, [worker.pid for worker in workers]]), flush=True)\n"
         "    program.kill()\n"
@@ -104,7 +104,7 @@ def test_a_program_that_the_script_starts_is_named_and_its_workers_are_not(tmp_p
 def test_nothing_is_read_while_the_rank_gets_its_cores_and_seldom_else():
     search = RivalSearch("run")
     assert looked(search, 100.0) is None
-    assert search.look(0.0, os.getpid(), 101.0, lambda: None) is None
+    assert search.find_rivals(0.0, os.getpid(), 101.0, lambda: None) is None
     assert looked(search, 102.0) is None, "the reading before is too old to compare with"
     assert looked(search, 103.0) is not None
     assert looked(search, 103.0 + EVERY_S - 1) is None

@@ -52,9 +52,9 @@ def test_a_worker_is_seen_in_its_state(process, what, state, tmp_path):
     while time.monotonic() < end:
         readers = DataReaders([pid])
         for _ in range(20):
-            readers.look(pid, 0)
+            readers.record_state(pid, 0)
             time.sleep(0.02)
-        (found,), (mount, kind) = readers.result({pid: (4, 3)})
+        (found,), (mount, kind) = readers.activity_and_mount({pid: (4, 3)})
         seen = {"blocked": found.blocked, "running": found.running, "": found.looks - found.running - found.blocked}
         if seen[state] >= 15:
             break
@@ -68,8 +68,8 @@ def test_a_worker_is_seen_in_its_state(process, what, state, tmp_path):
 def test_a_rank_without_workers_is_seen_itself():
     readers = DataReaders([])
     for had_gil in (False, True):
-        readers.look(0, threading.get_native_id(), had_gil=had_gil)
-    made, (mount, _) = readers.result({})
+        readers.record_state(0, threading.get_native_id(), had_gil=had_gil)
+    made, (mount, _) = readers.activity_and_mount({})
     told = StackSamples(0, os.getpid(), 1, 1, 1, 1000, 1, [], readers=made, mount=mount)
     assert decode_from_rank(encode(told)) == told, "the hub takes it"
     (found,) = made
@@ -78,6 +78,6 @@ def test_a_rank_without_workers_is_seen_itself():
 
 def test_a_process_that_has_ended_or_is_no_worker_is_not_counted():
     readers = DataReaders([os.getpid()])
-    readers.look(1, 0)
-    readers.look(0, 0)
-    assert readers.result({})[0][0].looks == 0
+    readers.record_state(1, 0)
+    readers.record_state(0, 0)
+    assert readers.activity_and_mount({})[0][0].looks == 0

@@ -44,12 +44,12 @@ def test_another_training_thread_starts_anew() -> None:
     """The script may train in a thread of its own: its delay is not compared with the other thread's."""
     thread = [threading.get_native_id()]
     sampler = Sampler(lambda: thread[0], NO_GPU)
-    sampler.sample()
-    assert sampler.sample().starved_share is not None
+    sampler.take_sample()
+    assert sampler.take_sample().starved_share is not None
     other = threading.Thread(target=time.sleep, args=(5,), daemon=True)
     other.start()
     thread[0] = other.native_id or 0
-    assert sampler.sample().starved_share is None
+    assert sampler.take_sample().starved_share is None
 
 
 def test_a_thread_that_shares_its_core_is_starved() -> None:
@@ -66,11 +66,11 @@ def test_a_thread_that_shares_its_core_is_starved() -> None:
     try:
         os.sched_setaffinity(0, core)
         sampler = Sampler(threading.get_native_id, NO_GPU)
-        sampler.sample()
+        sampler.take_sample()
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             pass
-        share = sampler.sample().starved_share
+        share = sampler.take_sample().starved_share
     finally:
         os.sched_setaffinity(0, mine)
         os.kill(child, 9)
@@ -81,7 +81,7 @@ def test_a_thread_that_shares_its_core_is_starved() -> None:
 
 def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
     sampler = Sampler(threading.get_native_id, NO_GPU)
-    first = sampler.sample()
+    first = sampler.take_sample()
     assert first.major_faults_per_s is None
     assert first.gpu_throttled is None
     fresh = bytearray(64 << 20)
@@ -89,7 +89,7 @@ def test_counters_of_this_process_are_plausible(tmp_path: Path) -> None:
     with (tmp_path / "written").open("wb") as file:
         file.write(bytes(4 << 20))
         os.fsync(file.fileno())
-    sample = sampler.sample()
+    sample = sampler.take_sample()
     assert sample.minor_faults_per_s is not None
     assert sample.minor_faults_per_s > 0
     assert sample.threads is not None
@@ -140,7 +140,7 @@ def test_what_the_host_sends_and_receives_is_a_rate_of_its_cards(monkeypatch: py
     sampler = Sampler(lambda: None, NO_GPU)
 
     def rates() -> tuple[float | None, float | None]:
-        sample = sampler.sample()
+        sample = sampler.take_sample()
         return sample.sent_bytes_per_s, sample.received_bytes_per_s
 
     assert rates() == (None, None)
@@ -181,7 +181,7 @@ def test_whatever_a_loader_was_given_can_be_sent(
 ) -> None:
     monkeypatch.setattr(identity := Identity("test"), "cuda_uuid", lambda: uuid)
     sampler = Sampler(threading.get_native_id, identity, lambda: loader)
-    sample = msgspec.msgpack.decode(msgspec.msgpack.encode(sampler.sample()), type=Sample)
+    sample = msgspec.msgpack.decode(msgspec.msgpack.encode(sampler.take_sample()), type=Sample)
     assert (sample.loader_workers, sample.loader_pinned) == told
 
 
@@ -195,12 +195,12 @@ def test_the_share_of_busy_cores_is_what_their_idle_time_leaves(
     now = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
     sampler = Sampler(lambda: None, NO_GPU)
-    assert sampler.sample().cores_busy_share is None, "a kernel that does not say"
+    assert sampler.take_sample().cores_busy_share is None, "a kernel that does not say"
     shares = []
     for idle in (100.0, 101.0, 105.5, 105.4):
         uptime.write_text(f"2000.25 {idle}\n")
         now[0] += 1_000_000_000
-        shares.append(sampler.sample().cores_busy_share)
+        shares.append(sampler.take_sample().cores_busy_share)
     assert shares == [None, 0.75, 0.0, 1.0], "never outside of 0 to 1, whatever the kernel counts"
 
 
@@ -209,14 +209,14 @@ def test_what_a_host_waits_for_storage_is_a_share_of_the_time(monkeypatch: pytes
     real = counters._read
     monkeypatch.setattr(counters, "_read", lambda path: real(str(pressure) if path == "/proc/pressure/io" else path))
     sampler = Sampler(lambda: None, NO_GPU)
-    assert sampler.sample().io_wait_share is None, "a kernel without pressure counters"
+    assert sampler.take_sample().io_wait_share is None, "a kernel without pressure counters"
     full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
     pressure.write_text(f"some avg10=4.31 avg60=0.88 avg300=0.27 total=36483064\n{full}")
     assert counters.storage_wait_us() == 36_483_064
-    assert sampler.sample().io_wait_share is None, "nothing to compare it with yet"
-    assert sampler.sample().io_wait_share == 0.0
+    assert sampler.take_sample().io_wait_share is None, "nothing to compare it with yet"
+    assert sampler.take_sample().io_wait_share == 0.0
     pressure.write_text(f"some avg10=4.31 avg60=0.88 avg300=0.27 total=99936483064\n{full}")
-    assert sampler.sample().io_wait_share == 1.0, "no share is more than all of the time"
+    assert sampler.take_sample().io_wait_share == 1.0, "no share is more than all of the time"
 
 
 class Held(Dataset[int]):
@@ -243,28 +243,28 @@ def test_workers_copy_python_objects_that_they_only_read(items: Any, copies: boo
     passes, memory = LoaderPasses(), WorkerMemory()
     passes.read_from(batches, 0, begins=True)
     next(batches)
-    before = memory.read(passes.worker_pids(), 0.0)
+    before = memory.total_memory(passes.worker_pids(), 0.0)
     data.may_read.set()
     next(batches)
-    assert memory.read(passes.worker_pids(), 0.0) == before, "reading may take a hundredth of a core"
-    after = memory.read(passes.worker_pids(), 1e6)
+    assert memory.total_memory(passes.worker_pids(), 0.0) == before, "reading may take a hundredth of a core"
+    after = memory.total_memory(passes.worker_pids(), 1e6)
     assert before is not None
     assert after is not None
     assert (after - before > 48 << 20) is copies  # of the 61 MiB that the numbers take
     assert after - before > -(16 << 20)
     del batches
-    assert memory.read(passes.worker_pids(), 2e6) is None, "the workers have ended"
+    assert memory.total_memory(passes.worker_pids(), 2e6) is None, "the workers have ended"
 
 
 def test_the_memory_of_workers_is_a_sum_once_all_of_them_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[int, int | None] = {1: 10, 2: 20, 3: None}
     monkeypatch.setattr(counters, "private_bytes", sizes.get)
     memory = WorkerMemory()
-    assert [memory.read([1, 2, 3], now * 100.0) for now in range(3)] == [None, None, 30], "one may not be read"
+    assert [memory.total_memory([1, 2, 3], now * 100.0) for now in range(3)] == [None, None, 30], "one may not be read"
     sizes[1] = 15
-    assert memory.read([1, 2, 3], 300.0) == 35, "the one that was read longest ago"
-    assert memory.read([2, 4], 400.0) == 20, "a worker that is gone, and one that may not be read"
-    assert memory.read([], 500.0) is None
+    assert memory.total_memory([1, 2, 3], 300.0) == 35, "the one that was read longest ago"
+    assert memory.total_memory([2, 4], 400.0) == 20, "a worker that is gone, and one that may not be read"
+    assert memory.total_memory([], 500.0) is None
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from ddpmon.probe.digest import due, next_due, sample, tensors_in
+from ddpmon.probe.digest import is_digest_due, next_due, sample_elements, tensors_in
 
 
 def value(model: nn.Module) -> int:
-    sampled = sample(list(model.parameters()), 0)
+    sampled = sample_elements(list(model.parameters()), 0)
     assert sampled is not None
     result = sampled.value()
     assert result is not None
@@ -41,7 +41,7 @@ def test_channels_last_and_tiny_parameters_are_taken_as_they_lie() -> None:
     assert value(model) == value(make().to(memory_format=torch.channels_last))
     empty = nn.ParameterList([nn.Parameter(torch.zeros(0)), nn.Parameter(torch.ones(()))])
     assert isinstance(value(empty), int)
-    assert sample([], 0) is None
+    assert sample_elements([], 0) is None
 
 
 def test_digests_are_taken_early_and_then_now_and_then() -> None:
@@ -49,13 +49,13 @@ def test_digests_are_taken_early_and_then_now_and_then() -> None:
     while moments[-1] < 600:
         moments.append(next_due(moments[-1]))
     assert moments == [0, 1, 10, 30, 100, 200, 300, 400, 500, 600]
-    assert [step for step in range(1600) if due(step)] == [1, 10, 30, 100, 500, 1000, 1500]
+    assert [step for step in range(1600) if is_digest_due(step)] == [1, 10, 30, 100, 500, 1000, 1500]
 
 
 def test_inputs_are_told_apart_by_more_than_the_first_token_of_each_row() -> None:
     first, second = torch.ones(8, 128, dtype=torch.long), torch.ones(8, 128, dtype=torch.long)
     second[:, 1:] = 7
-    digests = [sample([one], 0, elements_each=64) for one in (first, second)]
+    digests = [sample_elements([one], 0, elements_each=64) for one in (first, second)]
     assert len({one.value() for one in digests if one}) == 2
 
 

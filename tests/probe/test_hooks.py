@@ -17,7 +17,7 @@ from torch.utils.data import dataloader
 
 from ddpmon.probe import hooks
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.interception import replace
+from ddpmon.probe.interception import wrap_attribute
 from ddpmon.probe.listener import Listener
 
 
@@ -39,7 +39,7 @@ def listener() -> Listener:
 def test_torch_compile_sees_nothing_but_the_original(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Torch, "double", Torch.double)
     heard = []
-    replace(listener, Torch, "double", before=lambda *_: heard.append("call"), traced=True)
+    wrap_attribute(listener, Torch, "double", before=lambda *_: heard.append("call"), traced=True)
     theirs = Torch()
     compiled = torch.compile(lambda x: theirs.double(x) + 1, backend="eager", fullgraph=True)
     assert compiled(torch.ones(2)).tolist() == [3, 3]
@@ -56,7 +56,7 @@ def test_a_listener_that_fails_leaves_and_the_call_goes_on(
     def broken(*_args: object) -> None:
         raise ValueError("ours")
 
-    replace(listener, Torch, "double", before=broken, after=broken)
+    wrap_attribute(listener, Torch, "double", before=broken, after=broken)
     assert [Torch().double(torch.ones(1)).item() for _ in range(2)] == [2, 2]
     assert capsys.readouterr().err.count("ours") == 1
 
@@ -66,7 +66,7 @@ def test_an_exception_comes_through_without_a_frame_of_ours(
 ) -> None:
     monkeypatch.setattr(Torch, "fail", Torch.fail)
     failed = []
-    replace(listener, Torch, "fail", failed=lambda: failed.append(True))
+    wrap_attribute(listener, Torch, "fail", failed=lambda: failed.append(True))
     with pytest.raises(KeyError) as caught:
         Torch().fail()
     assert failed == [True]
@@ -116,7 +116,7 @@ def test_a_torch_that_lacks_a_place_is_heard_at_the_others(
     monkeypatch.delattr(owner, name)
     if hasattr(dist, name):
         monkeypatch.delattr(dist, name)
-    hooks.install(listener)
+    hooks.install_all(listener)
     notes = listener.identity.hello().notes
     if name == "all_gather_single":
         assert notes == [], "collectives are those that there are"
@@ -140,7 +140,7 @@ def test_a_listener_that_fails_as_the_call_does_leaves_the_scripts_own_exception
     def broken() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    replace(listener, Torch, "fail", failed=broken)
+    wrap_attribute(listener, Torch, "fail", failed=broken)
     with pytest.raises(KeyError, match="theirs") as caught:
         Torch().fail()
     assert caught.value.__context__ is None

@@ -30,7 +30,7 @@ class Script:
                 self.clock.cut(self.clock.part.start + 1)
                 self.iteration.synchronised(marked=False)
             else:
-                self.iteration.updated(self.optimizers[letter])
+                self.iteration.note_update(self.optimizers[letter])
         return [1 + len(raw.before) for raw in self.clock.finished]
 
 
@@ -133,5 +133,5 @@ def test_a_rank_out_of_data_counts_the_steps_of_the_others() -> None:
     script.does("ssassa")
     for _ in range(4):
         script.clock.cut(script.clock.part.start + 1)
-        script.iteration.shadowed()
+        script.iteration.end_joined_part()
     assert script.does("ssa") == [2, 2, 2, 2, 2]

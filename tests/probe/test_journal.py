@@ -42,7 +42,7 @@ def sgd() -> torch.optim.Optimizer:
 
 
 def read(listener: Listener) -> list[RawStep]:
-    while listener.journal.read(7):
+    while listener.journal.read_notes(7):
         pass
     return list(listener.clock.finished)
 

@@ -21,11 +21,11 @@ from ddpmon.probe.loss import Loss
     ids=lambda value: type(value).__name__,
 )
 def test_what_has_one_value_is_a_loss(output, value):
-    assert Loss(Readings()).read(output) == value
+    assert Loss(Readings()).read_output(output) == value
 
 
 def test_a_tensor_that_has_no_data_is_no_loss():
     """Made here and not where tests are collected: torch loads its compiler for it, a second in each worker."""
     with FakeTensorMode():
         fake = torch.ones(())
-    assert Loss(Readings()).read(fake) is None
+    assert Loss(Readings()).read_output(fake) is None

@@ -22,7 +22,7 @@ class Rank:
         self.notes = []
         self.world = None
 
-    def change(self, world):
+    def set_facts(self, world):
         self.world = world
 
     def add_note(self, text):
@@ -54,30 +54,30 @@ def begin(exchanges, rank, node):
 
 def test_a_node_hears_of_the_root_once_the_root_lets_it_in(store, exchanges):
     first, second = begin(exchanges, 0, 0), begin(exchanges, 2, 1)
-    second.offer(Card(NODE_KEY, "node"))
-    first.offer(Card(ROOT_KEY, "root", [ADDRESS]))
-    wait_for(lambda: first.message().keys == {1: NODE_KEY}, 20)
-    assert second.message().root is None, "its key was not admitted yet"
+    second.offer_card(Card(NODE_KEY, "node"))
+    first.offer_card(Card(ROOT_KEY, "root", [ADDRESS]))
+    wait_for(lambda: first.message_to_hub().keys == {1: NODE_KEY}, 20)
+    assert second.message_to_hub().root is None, "its key was not admitted yet"
     version = second.version
-    first.offer(Card(ROOT_KEY, "root", [ADDRESS], [1]))
-    root = wait_for(lambda: second.message().root, 20)
+    first.offer_card(Card(ROOT_KEY, "root", [ADDRESS], [1]))
+    root = wait_for(lambda: second.message_to_hub().root, 20)
     assert (root.key, root.run_id, root.addresses) == (ROOT_KEY, "root", [ADDRESS])
     assert second.version > version
     for exchange in (first, second):
         exchange.join(10)
         assert not exchange.is_alive(), "nothing more is to be read"
-        assert isinstance(decode_from_rank(encode(exchange.message())), Meeting)
+        assert isinstance(decode_from_rank(encode(exchange.message_to_hub())), Meeting)
 
 
 def test_what_is_in_the_store_and_is_no_card_is_not_believed(store, exchanges):
     store.set(meeting.ROOT, b"\x00nonsense")
     store.set(meeting.node_key(1), encode(Card("no key", "x")))
     first, second = begin(exchanges, 0, 0), begin(exchanges, 2, 1)
-    second.offer(Card(NODE_KEY, "node"))
+    second.offer_card(Card(NODE_KEY, "node"))
     wait_for(lambda: store.get(meeting.node_key(1)) == encode(Card(NODE_KEY, "node")), 20)
-    assert second.message().root is None
-    first.offer(Card(ROOT_KEY, "root", [ADDRESS], [1]))
-    wait_for(lambda: second.message().root, 20)
+    assert second.message_to_hub().root is None
+    first.offer_card(Card(ROOT_KEY, "root", [ADDRESS], [1]))
+    wait_for(lambda: second.message_to_hub().root, 20)
 
 
 @pytest.mark.parametrize("reason", ["Default process group has not been initialized\nat c10d", ""])
@@ -107,7 +107,7 @@ def test_ranks_of_one_machine_and_all_but_the_first_of_each_ask_the_store_for_it
     variables, monkeypatch, store, exchanges
 ):
     monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "LOCAL_RANK": "0"} | variables)
-    exchanges.append(meeting.exchange(Rank(0)))
+    exchanges.append(meeting.start_exchange(Rank(0)))
     exchanges[0].join(20)
     assert exchanges[0].version == 0, "their hub hears nothing"
     assert store.get(meeting.WORLD).decode() == exchanges[0]._identity.world
@@ -116,9 +116,9 @@ def test_ranks_of_one_machine_and_all_but_the_first_of_each_ask_the_store_for_it
 
 def test_where_all_are_known_to_be_on_this_machine_the_store_is_left_alone(monkeypatch):
     monkeypatch.setattr(os, "environ", {"DDPMON_ALONE": "1", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2"})
-    assert meeting.exchange(Rank(0)) is None
+    assert meeting.start_exchange(Rank(0)) is None
     monkeypatch.setattr(os, "environ", {})
-    assert meeting.exchange(Rank(0, world_size=1)) is None
+    assert meeting.start_exchange(Rank(0, world_size=1)) is None
 
 
 def begin_unnumbered(exchanges, rank, run_id, world_size):
@@ -136,19 +136,19 @@ def test_where_nobody_tells_nodes_each_hub_is_one_and_one_of_its_ranks_speaks_fo
     speakers = [each for rank, each in begun.items() if rank and each.version]
     assert {each._identity.run_id for each in speakers} == {"b", "c"}
     for each in speakers:
-        each.offer(Card(each._identity.run_id * 40, "node"))
-    root.offer(Card(ROOT_KEY, "root", [ADDRESS]))
-    wait_for(lambda: len(root.message().keys) == 2, 20)
-    assert sorted(root.message().keys.values()) == ["b" * 40, "c" * 40]
-    root.offer(Card(ROOT_KEY, "root", [ADDRESS], sorted(root.message().keys)))
+        each.offer_card(Card(each._identity.run_id * 40, "node"))
+    root.offer_card(Card(ROOT_KEY, "root", [ADDRESS]))
+    wait_for(lambda: len(root.message_to_hub().keys) == 2, 20)
+    assert sorted(root.message_to_hub().keys.values()) == ["b" * 40, "c" * 40]
+    root.offer_card(Card(ROOT_KEY, "root", [ADDRESS], sorted(root.message_to_hub().keys)))
     for each in begun.values():
         each.join(20)
         assert not each.is_alive()
     assert len({each._identity.world for each in begun.values()}) == 1
     for each in speakers:
-        assert each.message().root is not None
-        assert root.message().keys[each.message().node] == each._identity.run_id * 40
-        assert isinstance(decode_from_rank(encode(each.message())), Meeting)
+        assert each.message_to_hub().root is not None
+        assert root.message_to_hub().keys[each.message_to_hub().node] == each._identity.run_id * 40
+        assert isinstance(decode_from_rank(encode(each.message_to_hub())), Meeting)
 
 
 def test_ranks_of_one_hub_find_that_out_and_their_hub_hears_of_no_other(store, exchanges):

@@ -8,9 +8,9 @@ from ddpmon.probe.outbox import Outbox, PendingFrame
 
 def drain(outbox: Outbox) -> list[int]:
     sent = []
-    while (frame := outbox.next()) is not None:
+    while (frame := outbox.next_frame()) is not None:
         sent.append(frame.seq)
-        outbox.sent()
+        outbox.mark_sent()
     return sent
 
 
@@ -43,7 +43,7 @@ def test_the_rest_is_what_nobody_acknowledged_sent_or_not() -> None:
     outbox.add(PendingFrame(4, b"x", 1))
     outbox.acknowledged(2)
     assert [frame.seq for frame in outbox.unacknowledged()] == [3, 4]
-    assert not outbox.settled
+    assert not outbox.is_all_recorded
 
 
 def test_unsent_frames_beyond_the_capacity_are_dropped_oldest_first_and_counted() -> None:
@@ -64,8 +64,8 @@ def test_frames_that_were_sent_go_first_and_do_not_count_as_dropped() -> None:
 
 def test_settled_means_everything_was_acknowledged() -> None:
     outbox = filled(1)
-    assert not outbox.settled
+    assert not outbox.is_all_recorded
     drain(outbox)
-    assert not outbox.settled
+    assert not outbox.is_all_recorded
     outbox.acknowledged(1)
-    assert outbox.settled
+    assert outbox.is_all_recorded

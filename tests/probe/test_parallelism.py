@@ -50,7 +50,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
                 monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setenv("WORLD_SIZE", "4")
     listener = Listener(Identity("test"))
-    parallel_wrappers.install(listener)
+    parallel_wrappers.hook_wrappers(listener)
     return listener
 
 
@@ -166,10 +166,10 @@ def test_the_gpu_of_parameters_that_no_ddp_model_has_is_the_ranks(
 ) -> None:
     """FSDP trains so. The parameter says that it is on a GPU; there is none here."""
     listener.parallelism._stepped = "torch.optim.sgd", [SimpleNamespace(is_cuda=True, device=torch.device("cuda", 3))]
-    settled = listener.parallelism.settle(4, ddp=False, forward=True, on_device=False)
+    settled = listener.parallelism.decide_from_evidence(4, ddp=False, forward=True, on_device=False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid of {device}"))
-    listener.identity.trains(*settled)
+    listener.identity.set_parallelism(*settled)
     hello = listener.identity.hello()
     assert (hello.device, hello.device_name, hello.gpu) == ("cuda:3", "GPU of cuda:3", "uuid of 3")
     assert listener.identity.cuda_device == 3

@@ -24,7 +24,7 @@ def made(monkeypatch):
     thread = threading.Thread(target=stands_still)
     thread.start()
     assert there.wait(30)
-    monkeypatch.setattr(collectives, "recorded", lambda: dumps.append(1) or (None, False))
+    monkeypatch.setattr(collectives, "unfinished_or_last", lambda: dumps.append(1) or (None, False))
     part = SimpleNamespace(start=0, marks=[])
     clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
     listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3))

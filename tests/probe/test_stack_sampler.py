@@ -21,7 +21,7 @@ MS = 1_000_000
 def sampler():
     """(A sampler whose notes wait to be read, its listener)."""
     listener = Listener(Identity("test"))
-    listener.identity.change(rank=1)
+    listener.identity.set_facts(rank=1)
     listener.defer()
     return StackSampler(listener), listener
 
@@ -64,7 +64,7 @@ def sampled_at(sampler, listener, work, seconds=0.3):
     sampler.rest(threading.Event(), seconds)
     end.set()
     thread.join()
-    while listener.journal.read(100):
+    while listener.journal.read_notes(100):
         pass
     sampler.step_ended(RawStep(int(began * 1e9) + 1, time.monotonic_ns(), step=8))
     assert sampler.is_due(began + 5 * seconds)
@@ -109,7 +109,7 @@ def test_a_sample_that_is_read_late_has_the_phase_of_its_moment(sampler):
     moments = iter([10 * MS, 20 * MS, 30 * MS])
     clock._time = lambda: next(moments)
     for phase in (DATA, FORWARD, OTHER):
-        clock.enter(phase)
+        clock.enter_phase(phase)
     assert [clock.phase_at(moment * MS) for moment in (15, 25, 35, 5)] == [DATA, FORWARD, OTHER, None]
 
 

@@ -11,9 +11,9 @@ from tests.probe.conftest import close
 
 
 def spend(clock: StepClock, now: list[int], phase: int, duration: int) -> None:
-    clock.enter(phase)
+    clock.enter_phase(phase)
     now[0] += duration
-    clock.leave()
+    clock.leave_phase()
 
 
 def test_phases_are_exclusive_and_add_up(now: list[int]) -> None:
@@ -29,13 +29,13 @@ def test_phases_are_exclusive_and_add_up(now: list[int]) -> None:
 
 def test_a_synchronisation_inside_a_phase_is_not_the_phase(now: list[int]) -> None:
     clock = StepClock(lambda: now[0])
-    clock.enter(FORWARD)
+    clock.enter_phase(FORWARD)
     now[0] += 5
-    arrival = clock.block()
+    arrival = clock.begin_sync()
     now[0] += 40
-    clock.unblock(1, arrival, 64)
+    clock.end_sync(1, arrival, 64)
     now[0] += 2
-    clock.leave()
+    clock.leave_phase()
     close(clock, now[0])
     step = clock.finished.popleft()
     assert step.phases[FORWARD] == 7
@@ -66,19 +66,19 @@ def test_an_arrival_before_the_backward_cannot_take_more_than_it(now: list[int])
 def test_inside_an_optimizer_a_closures_phases_return_to_it(now: list[int]) -> None:
     clock = StepClock(lambda: now[0])
     clock.base = OPTIMIZER
-    clock.enter(OPTIMIZER)
+    clock.enter_phase(OPTIMIZER)
     now[0] += 1
     spend(clock, now, FORWARD, 10)
     now[0] += 2
     assert clock.phase == OPTIMIZER
     clock.base = OTHER
-    clock.leave()
+    clock.leave_phase()
     close(clock, now[0])
     assert clock.finished.popleft().phases[:5] == [0, 10, 0, 3, 0]
 
 
 def fetch(clock: StepClock, now: list[int], iterator: int, duration: int) -> None:
-    began = clock.enter(DATA)
+    began = clock.enter_phase(DATA)
     now[0] += duration
     clock.fetched(iterator, began)
 
@@ -121,7 +121,7 @@ def named(clock: StepClock, now: list[int]) -> dict[str, int]:
 
 def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
     clock = StepClock(lambda: now[0])
-    clock.enter(DATA)
+    clock.enter_phase(DATA)
     clock.enter_named("load")
     now[0] += 3
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_names_nest_and_phases_keep_their_time(now: list[int]) -> None:
         now[0] += 5
         clock.exit_named("augment")
     clock.exit_named("load")
-    clock.leave()
+    clock.leave_phase()
     now[0] += 1
     close(clock, now[0])
     step = clock.finished.popleft()
@@ -171,9 +171,9 @@ def test_time_blocked_in_a_synchronisation_belongs_to_no_name(now: list[int]) ->
     clock = StepClock(lambda: now[0])
     clock.enter_named("metrics")
     now[0] += 2
-    arrival = clock.block()
+    arrival = clock.begin_sync()
     now[0] += 50
-    clock.unblock(2, arrival, 0)
+    clock.end_sync(2, arrival, 0)
     now[0] += 3
     clock.exit_named("metrics")
     clock.enter_named("train")
@@ -199,13 +199,13 @@ def test_a_step_keeps_only_so_many_names(now: list[int]) -> None:
 def test_batches_that_are_trained_on_tell_samples_and_those_of_an_evaluation_do_not(now: list[int]) -> None:
     clock = StepClock(lambda: now[0])
     for iterator in (1, 1, 2):
-        clock.fetched(iterator, clock.enter(DATA), samples=100, tokens=700)
-    clock.fetched(3, clock.enter(DATA), samples=8, tokens=56)
+        clock.fetched(iterator, clock.enter_phase(DATA), samples=100, tokens=700)
+    clock.fetched(3, clock.enter_phase(DATA), samples=8, tokens=56)
     clock.trained()
     close(clock, now[0])
     assert clock.finished[0].samples == 108, "one batch of another loader, as a GAN has it; two are an evaluation"
     clock.evaluates(explained=True)
-    clock.fetched(1, clock.enter(DATA), samples=100)
+    clock.fetched(1, clock.enter_phase(DATA), samples=100)
     clock.forward_without_gradients()
     clock.trained()
     close(clock, now[0])

@@ -44,11 +44,11 @@ def differing(before: dict[tuple[str, str], Any]) -> set[tuple[str, str]]:
 def test_each_change_is_taken_back() -> None:
     listener = Listener(Identity("test"))
     before = attributes()
-    hooks.install(listener)
-    parallel_wrappers.install(listener)
+    hooks.install_all(listener)
+    parallel_wrappers.hook_wrappers(listener)
     trainers.install(listener)
     listener.record_buckets(Buckets(listener))
-    leaving.install(listener.changes, lambda: None, listener.disable)
+    leaving.install_exit_hooks(listener.changes, lambda: None, listener.disable)
     listener.pauses.compiler_there(None, None)
     changed = differing(before)
     assert len(changed) > 70

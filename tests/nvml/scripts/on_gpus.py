@@ -22,7 +22,7 @@ uuid = f"0000000{1 - rank}-1111-2222-3333-444444444444"
 torch.cuda.get_device_properties = lambda _index: SimpleNamespace(uuid=uuid)
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 identity = arm._listener.identity
-identity.change(device=f"cuda:{rank}", device_name="NVIDIA H100 80GB HBM3", gpu=uuid)
+identity.set_facts(device=f"cuda:{rank}", device_name="NVIDIA H100 80GB HBM3", gpu=uuid)
 identity.cuda_device = rank
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 ends = torch.zeros(1)
