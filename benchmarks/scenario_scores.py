@@ -68,6 +68,8 @@ class Score:
     """Events that say that a rank recovered although it did not."""
     false: int = 0
     """Events above info that accuse a rank without a fault, or repeat an earlier event."""
+    lines: int = 0
+    """Events, whatever they say."""
     moments: int = 0
     changes: int = 0
     """Changes of the sentence on screen, except its figures, from one moment to the next, in a run without a fault."""
@@ -106,7 +108,7 @@ def score(name: str, seed: int, played: Played, truth: Truth, well_step_ms: Floa
     """
     total = float(played.step_ms.sum())
     made = Score(name, seed, played.hours, 1 - float(well_step_ms.sum()) / total, truth.size)
-    made.moments = len(played.moments)
+    made.moments, made.lines = len(played.moments), len(played.events)
     made.last_live, made.reported = played.moments[-1].verdict, played.report["verdict"]
     made.fault = bool(truth.pattern or truth.innocent_gain)
     made.counts = bool(truth.innocent_gain) or (made.fault and made.cost_share >= WORTH)

@@ -3,19 +3,21 @@
     python benchmarks/scenarios.py --count 2 --seed 1000          every shape and noise: 15 minutes of a core
     python benchmarks/scenarios.py --only "since, 25%" --count 40
     python benchmarks/scenarios.py --only "no fault" --hours 24 --json hours.json     each noise without a fault
-    python benchmarks/scenarios.py --only "no fault" --hours 24 --alone --ranks 4     the same in an hour of a core
+    python benchmarks/scenarios.py --only "no fault" --hours 24 --alone --ranks 2 3 8 --jobs 16     an hour of a core
+                                                                   for each kind of noise, and 16 cores in 90 minutes
 
 --only selects scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
 tuning; figures come from seeds from 1000 on. With --hours, step lengths are drawn evenly in their logarithm between 5
-ms and 5 s. With --alone, runs go through the analysis alone, which judges every 25 steps: no hub, no recording, no
-report.
+ms and 5 s, and each run has a seed of its own. With --alone, runs go through the analysis alone, which judges every 25
+steps: no hub, no recording, no report.
 
 Columns: cost: share of the run's time, median. right: ranks, phase and pattern are right at the last moment of the
 fault and in the report, no other rank is accused, no wrong cause is named, and no false recovery is reported. told:
 steps from the fault's first one until its ranks are named, median and most. since: steps off, median and most. gain:
 relative error, 90th percentile. agree: runs in which the last live moment, the ended dashboard and the report agree.
 false: events above info that accuse a rank without a fault; in 24 h: of the run's own time; below: upper bound of that
-with 95% certainty. stable: share of moments in which the sentence on screen is the previous one except for its figures.
+with 95% certainty. lines: all events, whatever they say. stable: share of moments in which the sentence on screen is
+the previous one except for its figures.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -65,15 +67,18 @@ class Play:
         turns = NOISES[self.scenario.noise].takes_turns
         return score(self.scenario.name, self.seed, shown, truth, draft.well_step_ms(), takes_turns=turns)
 
+    @property
+    def step_ms(self) -> float:
+        """Return the usual length of a step."""
+        if not self.draws_length:
+            return self.scenario.step_ms
+        rng = np.random.default_rng([self.seed, 1])
+        return float(np.exp(rng.uniform(*np.log([SHORTEST_MS, LONGEST_MS]))))
+
     def played(self) -> tuple[Played, Truth, Draft]:
         """Draw the run and play it."""
-        scenario = self.scenario
-        if self.draws_length:
-            rng = np.random.default_rng([self.seed, 1])
-            length = float(np.exp(rng.uniform(*np.log([SHORTEST_MS, LONGEST_MS]))))
-            scenario = replace(scenario, step_ms=length)
-        draft = scenario.draft(self.seed)
-        truth = scenario.make(draft) if scenario.make else Truth()
+        draft = replace(self.scenario, step_ms=self.step_ms).draft(self.seed)
+        truth = self.scenario.make(draft) if self.scenario.make else Truth()
         player = play_alone if self.alone else play
         return player(draft.work.own_ms, draft.work.transfer_ms, hosts=draft.hosts, **draft.options), truth, draft
 
@@ -93,7 +98,8 @@ HEAD = (
     f" {'since':>11} {'gain':>6} {'agree':>6} {'false':>5}"
 )
 QUIET_HEAD = (
-    f"{'noise':38} {'runs':>4} {'hours':>6} {'false':>5} {'in 24 h':>8} {'below':>7} {'stable':>7} {'agree':>6}"
+    f"{'noise':38} {'runs':>4} {'hours':>6} {'false':>5} {'in 24 h':>8} {'below':>7} {'lines':>5} {'stable':>7}"
+    f" {'agree':>6}"
 )
 
 
@@ -115,7 +121,8 @@ def quiet_row(name: str, scores: Sequence[Score]) -> str:
     hours, false = sum(one.hours for one in scores), sum(one.false for one in scores)
     return (
         f"{name.removeprefix('no fault: '):38} {len(scores):4} {hours:6.2f} {false:5} {DAY_H * false / hours:8.2f}"
-        f" {DAY_H * fewer_than(false) / hours:7.1f} {stable(scores):7.1%} {sum(not one.agree for one in scores):6}"
+        f" {DAY_H * fewer_than(false) / hours:7.1f} {sum(one.lines for one in scores):5} {stable(scores):7.1%}"
+        f" {sum(not one.agree for one in scores):6}"
     )
 
 
@@ -152,33 +159,31 @@ def print_sums(scores: Sequence[Score]) -> None:
 
 
 def chosen(args: argparse.Namespace) -> Iterator[Scenario]:
-    """Yield the scenarios to play."""
-    for name, scenario in SCENARIOS.items():
-        if not args.only or any(word in name for word in args.only):
-            yield replace(scenario, ranks=args.ranks or scenario.ranks)
+    """Yield the scenarios to play, each with each number of ranks."""
+    for ranks in args.ranks or [0]:
+        for name, scenario in SCENARIOS.items():
+            if not args.only or any(word in name for word in args.only):
+                whole = f"{name}, {ranks} ranks" if len(args.ranks) > 1 else name
+                size = ranks or scenario.ranks
+                yield replace(scenario, name=whole, ranks=size, steps=args.steps or scenario.steps)
 
 
-def played_of(scenario: Scenario, args: argparse.Namespace, pool: ProcessPoolExecutor) -> list[Score]:
-    """Play the runs of a scenario."""
-
-    def scores_of(plays: Iterable[Play]) -> Iterable[Score]:
-        return pool.map(Play.score, plays) if args.jobs > 1 else map(Play.score, plays)
-
+def runs_of(scenario: Scenario, args: argparse.Namespace, seeds: Iterator[int]) -> list[Play]:
+    """Return the runs of a scenario. With --hours, they take their seeds from `seeds`."""
     if not (args.hours and scenario.make is None):
-        return list(scores_of(Play(scenario, args.seed + n, alone=args.alone) for n in range(args.count)))
-    scores: list[Score] = []
-    seeds = count(args.seed)
-    while sum(one.hours for one in scores) < args.hours:
-        some = [Play(scenario, next(seeds), draws_length=True, alone=args.alone) for _ in range(args.jobs)]
-        scores += scores_of(some)
-    return scores
+        return [Play(scenario, args.seed + n, alone=args.alone) for n in range(args.count)]
+    plays: list[Play] = []
+    while sum(play.step_ms for play in plays) * scenario.steps < args.hours * 3.6e6:
+        plays.append(Play(scenario, next(seeds), draws_length=True, alone=args.alone))
+    return plays
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--only", nargs="+", default=[], metavar="WORDS", help="scenarios whose names contain these")
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
-    parser.add_argument("--ranks", type=int, help="instead of each scenario's own")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[], metavar="N", help="instead of each scenario's own")
+    parser.add_argument("--steps", type=int, help="instead of each scenario's own")
     parser.add_argument("--count", type=int, default=1, help="runs of each scenario")
     parser.add_argument("--hours", type=float, default=0.0, help="of each noise without a fault, instead of --count")
     parser.add_argument("--alone", action="store_true", help="through the analysis alone, not through a hub")
@@ -193,10 +198,12 @@ def main() -> None:
     purpose = "reported" if args.seed >= REPORTED_FROM else "for tuning: figures are of seeds from 1000 on"
     print(f"seeds from {args.seed}, {purpose}; {load()}", flush=True)
     scores: list[Score] = []
-    head = ""
+    head, seeds = "", count(args.seed)
     with ProcessPoolExecutor(args.jobs) as pool:
-        for scenario in chosen(args):
-            mine = played_of(scenario, args, pool)
+        play_all = pool.map if args.jobs > 1 else map
+        queued = [(scenario, play_all(Play.score, runs_of(scenario, args, seeds))) for scenario in chosen(args)]
+        for scenario, results in queued:
+            mine = list(results)
             if head != (head := HEAD if scenario.make else QUIET_HEAD):
                 print(head)
             print((row if scenario.make else quiet_row)(scenario.name, mine), flush=True)
