@@ -116,7 +116,8 @@ class SetupReader:
             except RuntimeError:  # The script changed one of them meanwhile.
                 self._read_of = None
             self._worker_cores = sorted({core for pid in passes.worker_pids() for core in _affinity(pid)})
-        self._anomaly.append(torch.is_anomaly_enabled())
+        # While torch.compile traces, it switches anomaly detection on, without the check for NaN.
+        self._anomaly.append(torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled())
         self.settled = self.settled or bool(optimizers)
         return Setup(
             loaders=passes.training_loaders(hot.updates[UPDATES]),

@@ -232,6 +232,12 @@ def searches_and_finds():
 
 
 @way
+def traced_by_torch_compile():
+    torch.autograd.set_detect_anomaly(True, check_nan=False)  # AOTAutograd does so while it traces a model.
+    return trained(*made())
+
+
+@way
 def debugging():
     torch.autograd.set_detect_anomaly(True)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
