@@ -1,6 +1,8 @@
 """A short piece of benchmarks/scenarios.py: made-up runs are played through the hub's store, and scored."""
 
 import dataclasses
+import re
+from functools import partial
 
 import pytest
 
@@ -36,6 +38,16 @@ def test_a_slowdown_of_all_ranks_is_told_with_its_phase_and_first_step():
     assert live.phase == truth.phase
     assert scored.right
     assert scored.since_off <= 5
+
+
+def test_a_phase_that_takes_many_times_as_long_is_told_in_ms():
+    other = SCENARIOS["all ranks: backward +30%"].make
+    shown, _, _ = played(
+        "all ranks: backward +30%", make=partial(other, phase="other", times=100.0), ranks=1, steps=400
+    )
+    (live,) = shown.moments[-1].findings
+    assert re.match(r"rank 0 is slower: \+\d+\.\d ms other since step \d+; ", live.text)
+    assert live.advice.startswith("Look for a change at that step in the rest of the training loop"), "no other rank"
 
 
 def test_a_run_without_a_fault_has_a_quiet_score():

@@ -21,6 +21,8 @@ LOOK_AT = {
 """Places in which the time of each phase is spent."""
 ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regularly"}
 """Adverbs that follow "slow", by pattern."""
+MANIFOLD = 10.0
+"""Increase of a phase's time, relative to the time before, from which ms are shown: percentages are hard to read."""
 NEARLY_ALL = 0.95
 """Share of an excess above which the remaining part is not mentioned."""
 SHORT_S = 10.0
@@ -39,7 +41,7 @@ def words(slow: SlowRanks) -> Words:
     adverb = " in bursts" if one.stretches else ADVERBS.get(one.pattern, "")
     is_slow = f"{'slower' if slow.is_all else 'slow'}{adverb}"
     over = f" {slow.excess_ms:+.1f} ms {one.phase}"
-    if slow.is_all:
+    if slow.is_all and one.increase < MANIFOLD:
         over = f" {one.increase:+.0%} {one.phase}"
     elif subject and slow.host_ranks:
         over = f" {'both' if slow.host_ranks == 2 else f'all {slow.host_ranks}'} ranks{over}"
@@ -201,7 +203,8 @@ def _where(slow: SlowRanks, who: str) -> str:
     """Return where to look, which depends on the phase."""
     one = slow.slowdown
     if slow.is_all:
-        return f"No rank stands out. Look for a change at that step in {LOOK_AT[one.phase]}."
+        lead = "No rank stands out. " if slow.world_size != 1 else ""
+        return f"{lead}Look for a change at that step in {LOOK_AT[one.phase]}."
     if who == "rank 0" and one.phase == "other" and slow.host is None:
         return (
             "Only rank 0 is slow between its steps. Work that the script does on rank 0 only (printing, logging, a"
