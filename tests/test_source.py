@@ -25,8 +25,7 @@ def train(stage, steps=30):  # noqa: F811
     stage.save(world_size=1)
     rank = stage.rank(0, world_size=1)
     rank.join()
-    rank.batch(records(own_times(steps, 1), first=1)[0])
-    rank.acknowledged(1)
+    rank.train(records(own_times(steps, 1), first=1)[0])
     return rank
 
 

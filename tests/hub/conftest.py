@@ -77,6 +77,16 @@ class Rank:
         self.socket.send(encode(batch))
         return batch
 
+    def train(self, steps=(), **changes):
+        """Send a batch of steps, and wait until it is recorded."""
+        self.batch(steps, **changes)
+        self.acknowledged(self.seq)
+
+    def leave(self):
+        """Say goodbye, and wait until all that was sent is recorded."""
+        self.bye()
+        self.acknowledged(self.seq)
+
     def bye(self, **changes):
         self.socket.send(encode(Bye(**dict(rank=self.rank, pid=self.pid, seq=self.seq) | changes)))
 
@@ -202,6 +212,19 @@ class Stage:
         if ready:
             self.viewer().get()
         return hub
+
+    def start(self, count=2, kind="rank", **hello):
+        """Start a hub, and have so many ranks of a kind join; returns the ranks."""
+        self.save(world_size=count)
+        self.hub()
+        ranks = [getattr(self, kind)(rank) for rank in range(count)]
+        for rank in ranks:
+            rank.join(**hello)
+        return ranks
+
+    def kill_hub(self):
+        self.hubs[-1].kill()
+        self.hubs[-1].wait()
 
     def log(self):
         path = self.dir / "logs" / "hub.log"

@@ -19,58 +19,48 @@ __all__ = ["machines"]  # a fixture
 KEY = "0123456789abcdef" * 4
 
 
-def test_hubs_whose_keys_were_not_told_are_refused_and_counted(machines):
+def test_strangers_at_the_sockets_of_a_root_are_refused_and_hurt_nobody(machines):
     root, _ = machines
     ranks = world(machines)
-    card = root.meet(ranks[0])
-    stranger = curve_keys.new_key_pair()
-    context = zmq.Context()
+    viewer = root.viewer()
+    viewer.until(seen_whole, "the world")
+    with zmq.Context() as context:
+        one_whose_key_was_not_told(context, root, root.meet(ranks[0]))
+        some_that_call_themselves_like_another_machine_s(context, root, viewer)
+    assert root.hubs[-1].poll() is None
+
+
+def stranger(context):
     peer = context.socket(zmq.DEALER)
     peer.setsockopt(zmq.LINGER, 0)
-    peer.curve_publickey, peer.curve_secretkey = stranger.public.encode(), stranger.secret.encode()
-    peer.curve_serverkey = card.key.encode()
-    try:
+    return peer
+
+
+def one_whose_key_was_not_told(context, root, card):
+    keys = curve_keys.new_key_pair()
+    with stranger(context) as peer:
+        peer.curve_publickey, peer.curve_secretkey = keys.public.encode(), keys.secret.encode()
+        peer.curve_serverkey = card.key.encode()
         peer.connect(card.addresses[0])
         peer.send(encode(Join(LINK, "x", "impostor")))
         root.viewer().until(
             lambda s: any("unknown key" in r.what for r in s.refused) and seen_whole(s), "the refusal beside the world"
         )
         assert not peer.poll(200), "nothing is said to who was not let in"
-    finally:
-        peer.close()
-        context.term()
 
 
-def test_connections_that_call_themselves_like_another_machine_s_hurt_nobody(machines):
-    root, _ = machines
-    world(machines)
-    viewer = root.viewer()
-    viewer.until(seen_whole, "the world")
-    context = zmq.Context()
-    peers = []
-    try:
+def some_that_call_themselves_like_another_machine_s(context, root, viewer):
+    with contextlib.ExitStack() as open_sockets:
         for name in (b"N", b"Nx", b"N1", b"N1/x", b"N7/1"):
             for address, said in (
                 (runs.ingest_address(root.run.id), Bye(0, 4_100_000, 1)),
                 (runs.view_address(root.run.id), Next()),
             ):
-                peers.append(context.socket(zmq.DEALER))
-                peers[-1].setsockopt(zmq.LINGER, 0)
-                peers[-1].setsockopt(zmq.ROUTING_ID, name)
-                peers[-1].connect(address)
-                peers[-1].send(encode(said))
+                peer = open_sockets.enter_context(stranger(context))
+                peer.setsockopt(zmq.ROUTING_ID, name)
+                peer.connect(address)
+                peer.send(encode(said))
         assert all(seen_whole(viewer.get()) for _ in range(3)), "the hub goes on"
-    finally:
-        for peer in peers:
-            peer.close()
-        context.term()
-    assert root.hubs[-1].poll() is None
-
-
-def test_a_hub_of_one_machine_listens_on_no_port(stage):
-    stage.hub()
-    stage.rank(0).join()
-    assert not listening(stage.hubs[-1].pid)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
@@ -117,8 +107,7 @@ def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their
     viewer.until(lambda s: "not started: 0-1" in s.verdict and hosts(s) == ["box1", "box1"], told)
     ranks, told = [*root.ranks(0), *machines[1].peers[-2:]], late_world()
     first.socket.send(encode(Meeting(2, first.pid, 1, 2, "192.0.2.1", root=Card("x" * 40, "", ["tcp://192.0.2.1:1"]))))
-    root.hubs[-1].kill()
-    root.hubs[-1].wait()
+    root.kill_hub()
     before = curve_keys.stored_keys(root.dir).admitted
     root.hub()
     for rank in ranks[:2]:

@@ -39,20 +39,12 @@ def train(stage, first, last, late_from=1):
 @pytest.fixture
 def hub(stage, tmp_path):
     """A hub of two ranks that have joined; its program keeps what it is told."""
-
-    def call(*command):
-        words = command or (sys.executable, "-c", KEEPS, str(tmp_path / "told"))
-        stage.save(world_size=2, on_alert=list(words), cwd=str(tmp_path))
-        process = stage.hub()
-        for number in range(2):
-            stage.rank(number).join()
-        return process
-
-    return call
+    stage.save(on_alert=[sys.executable, "-c", KEEPS, str(tmp_path / "told")], cwd=str(tmp_path))
+    stage.start()
+    return stage.hubs[-1]
 
 
 def test_a_straggler_is_told_once_with_its_finding_and_a_failure_too(stage, hub, tmp_path):
-    hub()
     train(stage, 1, 200)
     (alert,) = until(lambda: told(tmp_path / "told"), "an alert")
     finding = alert.pop("finding")
@@ -69,41 +61,16 @@ def test_a_straggler_is_told_once_with_its_finding_and_a_failure_too(stage, hub,
 
 
 def test_without_a_reason_nobody_is_told_and_a_later_hub_tells_nothing_again(stage, hub, tmp_path):
-    first = hub()
     train(stage, 1, 200, late_from=201)
     stage.viewer().until(lambda s: s.step == 200, "the steps")
     assert not told(tmp_path / "told")
     train(stage, 201, 400, late_from=201)
     until(lambda: told(tmp_path / "told"), "an alert")
-    first.kill()
-    first.wait()
+    stage.kill_hub()
     stage.hub()
     stage.viewer().until(lambda s: s.severity == "warn", "the finding again")
     stage.finish()
     assert len(told(tmp_path / "told")) == 1
-
-
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        (
-            ["/no/such/program"],
-            "ddpmon cannot start --on-alert /no/such/program: No such file or directory",
-        ),
-        (["sh", "-c", "echo one; echo no route >&2; exit 3"], "--on-alert sh ended with 3: no route"),
-        (["sh", "-c", "yes; exit 3"], None),
-    ],
-)
-def test_a_program_that_fails_is_told_and_harms_nobody(stage, hub, program, said):
-    hub(*program)
-    train(stage, 1, 200)
-    shot = stage.viewer().until(lambda s: s.severity == "warn", "the finding")
-    if said is not None:
-        stage.viewer().until(lambda s: said in [event.text for event in s.events], "what became of it")
-    train(stage, 201, 300)
-    stage.viewer().until(lambda s: s.step == 300, "further steps")
-    assert shot.state == "slow"
-    stage.finish()
 
 
 class Judged:
@@ -111,6 +78,21 @@ class Judged:
 
     def __init__(self, run):
         self.run, self.state, self.step, self.announced, self.verdict = run, "running", 0, [], None
+
+
+@pytest.mark.parametrize(("program", "said"), [
+    (["/no/such/program"], "ddpmon cannot start --on-alert /no/such/program: No such file or directory"),
+    (["sh", "-c", "echo one; echo no route >&2; exit 3"], "--on-alert sh ended with 3: no route"),
+    (["sh", "-c", "head -c 300000 /dev/zero; exit 3"], "--on-alert sh ended with 3"),
+])  # fmt: skip
+def test_a_program_that_fails_is_told(stage, monkeypatch, program, said):
+    monkeypatch.setattr(alerts, "END_S", 60.0)
+    events = []
+    mine = alerts.Alerts(program, Judged(stage.run), lambda unix, severity, text: events.append(text))
+    mine._queue(0.0, b"{}\n")
+    mine.finish(0.0)
+    assert len(events) == 1
+    assert events[0].startswith(said)
 
 
 def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(stage, tmp_path, monkeypatch):

@@ -2,27 +2,17 @@
 
 import time
 
-import pytest
-import zmq
-from msgspec import structs
-
 from ddpmon.hub import stack_requests
-from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import (
     PROTOCOL,
     STAGE_TRAINING,
     Ask,
     Hello,
     Next,
-    RunView,
     SeriesRequest,
-    Snapshot,
     Stack,
-    StackView,
     ViewRequest,
     Where,
-    WireError,
-    decode_from_viewer,
     decode_to_rank,
     encode,
 )
@@ -34,17 +24,6 @@ from tests.conftest import wait_for
 from tests.worlds import own_times, records
 
 FRAMES = ["train.py:12 main", "train.py:20 <module>"]
-
-
-def joined(stage, count=2):
-    stage.save(world_size=count)
-    ranks = [stage.rank(rank, world_size=count) for rank in range(count)]
-    for rank in ranks:
-        rank.join()
-    return ranks
-
-
-NOBODY = SeriesRequest()
 
 
 def of_rank(rank, columns, per_column=1):
@@ -66,8 +45,7 @@ def heard(rank, wait_ms=0):
 
 
 def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_requested_it(stage):
-    stage.hub()
-    first, second = joined(stage)
+    first, second = stage.start()
     source, other = LiveSource(stage.run), LiveSource(stage.run)
     try:
         source.request_view(ViewRequest(inspect=of_rank(1, 10)))
@@ -87,22 +65,15 @@ def test_the_rank_that_is_asked_is_asked_and_its_answer_reaches_who_requested_it
         second.batch(records(own_times(30, 2), first=1)[1])
         told = wait_for(lambda: (s := other.snapshot().stacks) and s[1].steps_since and s)
         assert told[1].steps_since == 30
+        source.ask([])  # nobody is named
+        assert all(rank.answer(Where).brief for rank in (first, second))
     finally:
         source.close()
         other.close()
 
 
-def test_all_ranks_are_asked_where_none_is_named(stage):
-    stage.hub()
-    ranks = joined(stage, 3)
-    viewer = stage.viewer()
-    viewer.socket.send(encode(Ask()))
-    assert all(rank.answer(Where).brief for rank in ranks)
-
-
 def test_however_many_ask_a_rank_is_not_asked_more_often_than_it_may_be(stage):
-    stage.hub()
-    (only,) = joined(stage, 1)
+    (only,) = stage.start(1)
     viewers = [stage.viewer() for _ in range(4)]
     began = time.monotonic()
     for _ in range(50):
@@ -114,10 +85,11 @@ def test_however_many_ask_a_rank_is_not_asked_more_often_than_it_may_be(stage):
     assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / stack_requests.EVERY_S
 
 
-def test_a_question_to_nobody_is_no_error(stage):
-    stage.hub()
-    (only,) = joined(stage, 1)
+def test_a_question_to_nobody_and_a_damaged_one_do_no_harm(stage):
+    (only,) = stage.start(1)
     viewer = stage.viewer()
+    for frame in (b"", b"\x92\xa3ask", encode(["ask", "all"]), encode(["ask", [None]]), encode(["lunch"])):
+        viewer.socket.send(frame)
     viewer.socket.send(encode(Ask([7, 99_999])))
     viewer.socket.send(encode(Next(view_request=ViewRequest(inspect=of_rank(7, 10), stacks=True))))
     assert viewer.socket.poll(20_000)
@@ -125,27 +97,6 @@ def test_a_question_to_nobody_is_no_error(stage):
     assert shown.inspect.where.why == "rank 7 sends nothing to this machine"
     assert (shown.inspect.history.courses, len(shown.stacks)) == ([], 1)
     assert not [message for message in heard(only) if isinstance(message, Where)]
-
-
-@pytest.mark.parametrize("bad", [
-    Ask([-1]), Ask([1 << 40]),
-    Next(view_request=ViewRequest(inspect=of_rank(-1, 10))),
-    Next(view_request=ViewRequest(inspect=of_rank(0, 10, 3))),
-    Next(view_request=ViewRequest(inspect=of_rank(0, 0))),
-    Next(view_request=ViewRequest(inspect=of_rank(0, 513))),
-    Next(view_request=ViewRequest(inspect=NOBODY)),
-])  # fmt: skip
-def test_questions_that_cannot_be_are_refused(bad):
-    with pytest.raises(WireError):
-        decode_from_viewer(encode(bad))
-
-
-def test_a_damaged_question_does_no_harm(stage):
-    stage.hub()
-    viewer = stage.viewer()
-    for frame in (b"", b"\x92\xa3ask", encode(["ask", "all"]), encode(["ask", [None]]), encode(["lunch"])):
-        viewer.socket.send(frame)
-    assert viewer.get().state == "waiting"
 
 
 class Asked:
@@ -187,34 +138,3 @@ def test_those_that_are_gone_are_not_asked():
     made.registry.process_of_rank[2].greeted = False
     made.asking.request_stacks([0, 1, 2, 7], 10.0)
     assert made.asked == [0]
-
-
-def test_what_only_a_part_tells_is_sent_though_nothing_else_has_changed():
-    context = zmq.Context()
-    hub, viewer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
-    told, asked = [], []
-    shot = Snapshot("e", 0, 5.0, RunView("r", "n", 0), "running", "all is well")
-
-    def parts(shot, _):
-        return structs.replace(shot, stacks=[StackView(0, why=str(len(told)))])
-
-    try:
-        hub.bind("inproc://view")
-        viewer.connect("inproc://view")
-        viewers = Viewers(hub, lambda version: structs.replace(shot, version=version), parts, asked.append, "e")
-        viewer.send(encode(Next(view_request=ViewRequest(stacks=True))))
-        viewer.send(encode(Ask([4])))
-        viewers.process_requests(10.0)
-        viewers.answer_due(10.0)
-        assert (asked, apply_changes(None, viewer.recv(zmq.NOBLOCK)).version) == ([Ask([4])], 1)
-        told.append("an answer")
-        viewer.send(encode(Next(1, "e", ViewRequest(stacks=True))))
-        viewers.process_requests(10.6)
-        viewers.answer_due(10.6)
-        assert not viewer.poll(0)  # nothing else has changed
-        viewers.expect_news()
-        viewers.answer_due(10.8)
-        again = apply_changes(None, viewer.recv(zmq.NOBLOCK))
-        assert (again.version, again.stacks[0].why) == (2, "1")
-    finally:
-        context.destroy(linger=0)

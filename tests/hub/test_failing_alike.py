@@ -96,8 +96,7 @@ def test_a_rank_heard_after_its_attempt_is_still_the_cause_of_its_end(stage):
         rank.bye()
     stage.viewer().until(lambda s: s.step == 30, "the second attempt")
     killed.join(world="a")
-    killed.batch(told[1][:5])
-    killed.acknowledged(1)
+    killed.train(told[1][:5])
     stage.finish()
     (attempt,) = recorded_report(stage.run)["run"]["attempts"]
     assert (attempt["ranks"], attempt["cause"]) == ([1], "it exited unexpectedly, as a killed process does")

@@ -33,15 +33,6 @@ def home(disk, home, monkeypatch):
     return home
 
 
-def join(stage, count=2):
-    stage.save(world_size=count)
-    stage.hub()
-    ranks = [stage.rank(rank) for rank in range(count)]
-    for rank in ranks:
-        rank.join()
-    return ranks
-
-
 def tell(ranks, told, begin, end):
     for i in range(begin, end, 20):
         for rank in ranks:
@@ -58,7 +49,7 @@ def lost_everywhere(run):
 def test_what_a_disk_that_stays_full_to_the_end_costs_is_counted(stage, disk):
     """The spare room of the recorder is enough to write down how many steps there were."""
     told = records(own_times(1200, 2), first=1)
-    ranks = join(stage)
+    ranks = stage.start()
     tell(ranks, told, 0, 600)
     for rank in ranks:
         rank.acknowledged(30)

@@ -14,8 +14,10 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export import report as reports
+from ddpmon.hub import opening
 from ddpmon.hub.sockets import Sockets
 from ddpmon.launch.kept_process import HubKeeper
+from ddpmon.messages import Event
 from ddpmon.recording.recorded import recorded_report, recorded_snapshot
 from ddpmon.recording.recording import Recording
 from ddpmon.recording.restoring import restored_store
@@ -26,7 +28,6 @@ from tests.worlds import own_times, records
 
 def train(stage, steps=60, slow=None, **kwargs):
     """Two ranks that train and say goodbye."""
-    stage.save(world_size=2)
     own = own_times(steps, 2)
     if slow is not None:
         own[:, slow, 0] += 20
@@ -34,8 +35,7 @@ def train(stage, steps=60, slow=None, **kwargs):
     for rank in (stage.rank(0, world_size=2), stage.rank(1, world_size=2)):
         rank.join()
         rank.batch(told[rank.rank], total_steps=2 * steps)
-        rank.bye()
-        rank.acknowledged(1)
+        rank.leave()
 
 
 def test_a_second_hub_of_the_same_run_is_refused_and_the_first_goes_on(stage):
@@ -46,12 +46,13 @@ def test_a_second_hub_of_the_same_run_is_refused_and_the_first_goes_on(stage):
     stage.rank(0).join()
 
 
-def test_sigterm_after_the_end_writes_the_report_and_tells_viewers(stage):
+def test_sigterm_after_the_end_writes_the_report_and_tells_viewers_what_the_recording_shows(stage):
+    stage.save(world_size=2)
     stage.hub()
-    train(stage, slow=1)
+    train(stage, slow=1, loss=[[3.0 - i / 30, 2.0] for i in range(60)])
     viewer = stage.viewer()
-    before = viewer.until(lambda s: s.findings, "the straggler")
-    assert before.state == "slow"
+    live = viewer.until(lambda s: s.window == (2, 60) and s.findings, "the straggler")
+    assert live.state == "slow"
     stage.end(exit_code=0)
     last = viewer.until(lambda s: s.state == "done", "the end")  # A hub tells it only to who asked within seconds.
     assert last.verdict.startswith("done: 60 steps in ")
@@ -63,13 +64,6 @@ def test_sigterm_after_the_end_writes_the_report_and_tells_viewers(stage):
     assert report["run"]["state"] == "done"
     assert [rank["exit"]["code"] for rank in report["ranks"]] == [0, 0]
     assert not list(stage.dir.glob("telemetry.db-*")), "the recording is one file"
-
-
-def test_the_recording_shows_what_the_dashboard_showed_last(stage):
-    stage.hub()
-    train(stage, slow=0, loss=[[3.0 - i / 30, 2.0] for i in range(60)])
-    live = stage.viewer().until(lambda s: s.window == (2, 60) and s.findings, "everything analysed")
-    stage.finish()
     again = recorded_snapshot(runs.load(stage.run.id))
     for field in ("step", "step_ms_p50", "loss", "loss_falls", "window", "own_series", "loss_series", "samples_per_s"):
         assert getattr(again, field) == getattr(live, field), field
@@ -79,6 +73,7 @@ def test_the_recording_shows_what_the_dashboard_showed_last(stage):
 
 
 def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage, monkeypatch):
+    stage.save(world_size=2)
     stage.hub()
     train(stage)
     live = stage.viewer().until(lambda s: s.window == (2, 60), "everything analysed")
@@ -91,12 +86,6 @@ def test_the_report_of_a_run_whose_hub_does_not_answer_says_how_old_it_is(stage,
     assert (made["run"]["state"], made["run"]["live_state"], made["steps"]["count"]) == ("running", None, 60)
     assert attaching.ANSWER_S - 0.1 <= made["run"]["stale_s"] <= time.time() - stage.run.created_at + 0.1
     assert reports.text(made).splitlines()[1].startswith("Stale    the hub does not answer; this is the state ")
-
-
-def test_a_run_without_a_step_is_done_but_says_so(stage):
-    stage.hub()
-    stage.finish()
-    assert recorded_snapshot(stage.run).verdict.endswith("no training step recorded")
 
 
 def test_while_waiting_it_says_for_whom(stage):
@@ -137,8 +126,7 @@ def test_a_damaged_recording_is_put_aside_and_the_run_goes_on(stage):
     stage.hub()
     rank = stage.rank(0)
     rank.join()
-    rank.batch(records(own_times(3, 1), first=1)[0])
-    rank.acknowledged(1)
+    rank.train(records(own_times(3, 1), first=1)[0])
     assert (stage.dir / "telemetry.damaged").exists()
     assert any(
         "ddpmon has moved the recording to telemetry.damaged, and started a new one" in event.text
@@ -158,13 +146,13 @@ def test_a_recording_that_a_killed_hub_had_only_begun_is_gone_on_with(stage, jou
         left = {each.name: each.read_bytes() for each in stage.dir.glob("telemetry.db*")}
     for name, content in left.items():
         (stage.dir / name).write_bytes(content)
-    stage.hub()
-    rank = stage.rank(0)
-    rank.join()
-    rank.batch(records(own_times(3, 1), first=1)[0])
-    rank.acknowledged(1)
+    store, recorder = opening.open_recording(stage.run)
+    recorder.record_event([Event(1.0, "info", "new")])
+    recorder.write()
+    recorder.close()
     assert not list(stage.dir.glob("*.damaged"))
-    assert not any("damaged" in event.text for event in stage.viewer().get().events)
+    assert not store.events
+    assert [event.text for event in recorded_snapshot(stage.run).events] == ["new"]
 
 
 def test_a_recording_that_cannot_be_written_is_said_once_and_the_run_is_still_served(stage):
@@ -200,10 +188,10 @@ def test_a_fault_in_judging_costs_neither_the_recording_nor_the_view(stage, tmp_
     (stage.dir / "logs" / "hub.log").unlink()  # no test ends well with a traceback in it
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_signals_of_a_terminal_do_not_reach_it(stage, number):
+def test_signals_of_a_terminal_do_not_reach_it(stage):
     hub = stage.hub()
-    hub.send_signal(number)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        hub.send_signal(number)
     stage.rank(0).join()
     assert hub.poll() is None
 
@@ -221,8 +209,7 @@ def test_sigterm_in_the_middle_of_a_run_leaves_a_recording_to_go_on_from(stage):
     hub = stage.hub()
     rank = stage.rank(0)
     rank.join()
-    rank.batch(records(own_times(30, 1), first=1)[0])
-    rank.acknowledged(1)
+    rank.train(records(own_times(30, 1), first=1)[0])
     hub.send_signal(signal.SIGTERM)
     assert hub.wait(DEADLINE_S) == 0
     assert not (stage.dir / "report.json").exists()

@@ -72,8 +72,7 @@ def test_runs_that_go_on_and_those_that_ended_lately_are_told_as_far_as_they_are
         rank.join()
     told = records(own_times(30, 2), first=1)
     for rank in ranks:
-        rank.batch(told[rank.rank])
-        rank.acknowledged(rank.seq)
+        rank.train(told[rank.rank])
     record(own_times(20, 2), ended_at=time.time() - 10, exit_code=0)
     record(own_times(20, 2), ended_at=time.time() - 3600, id="20260909-110000-7f3a", name="long-ago")
     until(lambda: endpoint.read().get(("ddpmon_steps_total", "made-up")) == 30, "all steps")

@@ -14,17 +14,12 @@ NAMED = (
 
 
 def test_named_times_reach_the_screen_the_finding_and_the_report(stage):
-    stage.save(world_size=3)
-    stage.hub()
     own = own_times(80, 3, noise=0.02)
     own[:, 1, 0] += 15
     told = records(own, first=1)
-    for rank in (stage.rank(rank, world_size=3) for rank in range(3)):
-        rank.join()
-        rank.batch([msgspec.structs.replace(step, named_us=NAMED[rank.rank]) for step in told[rank.rank]])
-        rank.acknowledged(1)
-        rank.bye()
-        rank.acknowledged(1)
+    for rank in stage.start(3):
+        rank.train([msgspec.structs.replace(step, named_us=NAMED[rank.rank]) for step in told[rank.rank]])
+        rank.leave()
     shot = stage.viewer().until(lambda s: s.findings and s.window, "the straggler")
     assert [view.named_ms for view in shot.ranks] == [
         pytest.approx({name: names.get(name, 0) / 1000 for name in ("augment", "load")}) for names in NAMED

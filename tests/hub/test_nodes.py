@@ -86,16 +86,11 @@ def test_the_root_moves_with_rank_0_and_nobody_of_the_world_before_is_left(machi
     assert len(wait_for(moved)) == 1
 
 
-def test_nodes_that_are_numbered_anew_keep_their_own_connections(machines):
-    root, node = machines
-    ranks = world(machines)
-    first = node.meet(ranks[2])
-    stranger = curve_keys.new_key_pair()
-    again = [*root.ranks(0, 4_000_300, world="second"), *node.ranks(2, 4_000_300, world="second")]
-    admitting = root.meet(again[0], keys={1: stranger.public, 2: first.key}, nodes=3)
-    assert admitting.admits == [1, 2]
-    kept = curve_keys.stored_keys(root.dir)
-    assert kept.admitted == {first.key: 1, stranger.public: 2}
+def test_nodes_that_are_numbered_anew_keep_their_own_connections():
+    keys = curve_keys.new_key_pair()
+    for key, node in (("first", 1), ("second", 1), ("first", 2)):
+        keys.admit(key, node)
+    assert keys.admitted == {"first": 1, "second": 2}
 
 
 def recorded_events(machine):
@@ -111,8 +106,7 @@ def test_what_a_node_said_while_the_root_was_dead_is_not_lost(machines):
     viewer.until(have_told(20), "the first steps")
     for rank in ranks[:2]:
         rank.acknowledged(1)
-    root.hubs[-1].kill()
-    root.hubs[-1].wait()
+    root.kill_hub()
     tell(ranks[2:], told, 21, 41)
     alone = viewer.until(lambda s: any("no connection to" in note for note in s.notes), "that the root is away")
     assert alone.state != "slow" or "rank 3" in alone.verdict
@@ -169,20 +163,25 @@ def test_either_side_of_a_cut_says_who_is_not_heard_and_a_root_that_goes_on_refu
     assert last.refused == []
 
 
-def test_a_question_of_a_viewer_of_one_machine_reaches_a_rank_of_the_other(machines):
-    root, node = machines
+def test_a_viewer_of_one_machine_reaches_the_ranks_of_the_other_and_one_machine_publishes(machines, cli):
+    for machine in machines:
+        machine.save(argv=["torchrun", f"--node-rank={machine.number}"])
     ranks = world(machines)
-    for machine, asked in ((root, 3), (node, 0)):
+    a_question_reaches_the_rank(machines, ranks)
+    what_a_rank_prints_is_fetched_for_who_looks_at_it_as_it_grows(machines, cli)
+    tell(ranks, late_world(), 1, 80)
+    only_the_machine_of_rank_0_publishes(machines)
+
+
+def a_question_reaches_the_rank(machines, ranks):
+    for machine, asked in zip(machines, (3, 0), strict=True):
         viewer = machine.viewer()
         viewer.until(seen_whole, "the world")
         viewer.socket.send(encode(Ask([asked])))
         assert ranks[asked].answer(Where).brief
 
 
-def test_what_a_rank_of_another_machine_prints_is_fetched_for_who_looks_at_it_as_it_grows(machines, cli):
-    for machine in machines:
-        machine.save(argv=["torchrun", f"--node-rank={machine.number}"])
-    world(machines)
+def what_a_rank_prints_is_fetched_for_who_looks_at_it_as_it_grows(machines, cli):
     root, node = machines
     write_logs(root, "", rank0="of rank 0\n")
     write_logs(node, "", rank1="of rank 3\n")
@@ -200,6 +199,20 @@ def test_what_a_rank_of_another_machine_prints_is_fetched_for_who_looks_at_it_as
         assert [line.text for line in until(source.logs().poll, "what came since")] == ["and more"]
     told = cli("logs", root.run.id, "--rank", "3")
     assert (told.stdout, told.returncode) == ("! of rank 3\n! and more\n", 0), told.stderr
+
+
+class BeginsError(Exception):
+    """A machine begins to publish."""
+
+
+def only_the_machine_of_rank_0_publishes(machines):
+    def begin():
+        raise BeginsError
+
+    root, node = machines
+    assert publishing._follow(node.run, begin, 1.0) is None
+    with pytest.raises(BeginsError):
+        publishing._follow(root.run, begin, 1.0)
 
 
 def test_output_that_nobody_asked_for_is_not_taken(home):
@@ -289,18 +302,3 @@ def test_an_end_that_cannot_be_is_refused(end):
     with pytest.raises(WireError):
         decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=end)])))
     assert decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=End(-9, "x" * 1000))]))).items[0].end
-
-
-class BeginsError(Exception):
-    """A machine begins to publish."""
-
-
-def test_only_the_machine_of_rank_0_publishes(machines):
-    def begin():
-        raise BeginsError
-
-    root, node = machines
-    tell(world(machines), late_world(), 1, 80)
-    assert publishing._follow(node.run, begin, 1.0) is None
-    with pytest.raises(BeginsError):
-        publishing._follow(root.run, begin, 1.0)

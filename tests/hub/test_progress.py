@@ -8,12 +8,8 @@ from tests.worlds import own_times, records
 
 
 def test_total_and_epochs_reach_screen_recording_and_report(stage, cli):
-    stage.save(world_size=2)
-    stage.hub()
     told = records(own_times(60, 2), first=1)
-    ranks = [stage.rank(rank) for rank in range(2)]
-    for rank in ranks:
-        rank.join()
+    ranks = stage.start()
     # The second rank shows no bar: it knows the epoch alone.
     ranks[0].batch(told[0], total_steps=180, epoch=1, epochs=3)
     ranks[1].batch(told[1], epoch=1)
@@ -30,8 +26,7 @@ def test_total_and_epochs_reach_screen_recording_and_report(stage, cli):
     ranks[0].acknowledged(2)
     viewer.until(lambda s: s.training_epoch == 2, "the second epoch")
     for rank in ranks:
-        rank.bye()
-        rank.acknowledged(rank.seq)
+        rank.leave()
     stage.finish()
     shot = recorded_snapshot(stage.run)
     assert (shot.total_steps, shot.training_epoch, shot.training_epochs) == (180, 2, 3)
@@ -42,11 +37,8 @@ def test_total_and_epochs_reach_screen_recording_and_report(stage, cli):
 
 
 def test_a_total_that_is_passed_or_taken_back_is_not_shown(stage):
-    stage.save(world_size=1)
-    stage.hub()
     (told,) = records(own_times(40, 1), first=1).values()
-    rank = stage.rank(0)
-    rank.join()
+    (rank,) = stage.start(1)
     viewer = stage.viewer()
     rank.batch(told[:20], total_steps=30)
     viewer.until(lambda s: s.step == 20 and s.total_steps == 30, "the total")

@@ -26,15 +26,11 @@ def samples_after(steps, share):
 
 
 def test_what_ranks_tell_of_a_step_and_a_second_reaches_screen_and_report(stage):
-    stage.save(world_size=2)
-    stage.hub()
     told = records(own_times(60, 2), first=1)
-    ranks = [stage.rank(rank) for rank in range(2)]
+    ranks = stage.start(cores=1, compute_threads=1)
     for rank in ranks:
-        rank.join(cores=1, compute_threads=1)
         steps = telling(told, rank.rank)
-        rank.batch(steps, samples=samples_after(steps, 0.4))
-        rank.acknowledged(1)
+        rank.train(steps, samples=samples_after(steps, 0.4))
     shot = stage.viewer().until(lambda s: s.window and len(s.findings) == 2, "both findings")
     (finding,) = [f for f in shot.findings if f.kind == "cpu_starved"]
     assert finding.text == "2 ranks on 1 core: each is starved 40% of the time"
@@ -45,8 +41,7 @@ def test_what_ranks_tell_of_a_step_and_a_second_reaches_screen_and_report(stage)
     assert view.learning_rate == pytest.approx(0.1 / 60)
     assert view.tokens_per_s == pytest.approx(512 / 0.033, rel=0.01)
     for rank in ranks:
-        rank.bye()
-        rank.acknowledged(1)
+        rank.leave()
     stage.finish()
     made = report.build(stage.run)
     (recorded,) = [f for f in made["findings"] if f["kind"] == "cpu_starved"]
@@ -55,36 +50,25 @@ def test_what_ranks_tell_of_a_step_and_a_second_reaches_screen_and_report(stage)
     assert made["ranks"][1]["gc_ms"] == 2.0
 
 
-def test_replicas_that_differ_and_gradients_not_synchronised_survive_into_the_report(stage):
-    stage.save(world_size=3)
-    stage.hub()
+def test_replicas_that_differ_gradients_not_synchronised_and_a_stack_survive_into_the_report(stage):
     told = records(own_times(60, 3), first=1)
-    for rank in (stage.rank(rank, world_size=3) for rank in range(3)):
-        rank.join()
+    ranks = stage.start(3)
+    for rank in ranks:
         values = [Digest(1, 0, 7, "0", 3), Digest(10, 0, 7 + (rank.rank == 1), "0", 30)]
-        rank.batch(told[rank.rank], digests=values, unsynchronised=20 if rank.rank == 2 else 0)
-        rank.acknowledged(1)
-        rank.bye()
-        rank.acknowledged(1)
+        rank.train(told[rank.rank], digests=values, unsynchronised=20 if rank.rank == 2 else 0)
     expected = {("replicas_differ", 1), ("gradients_not_synchronised", 2)}
     shot = stage.viewer().until(lambda s: len(s.findings) == 2, "two findings")
     assert {(f.kind, *f.ranks) for f in shot.findings} == expected
+    stack = Stack(0, ranks[0].pid, 9_000_000, 3, 8_000_000, 2, ["train.py:3 main"], 0)
+    ranks[0].socket.send(encode(stack))
+    assert stage.viewer().until(lambda s: s.ranks[0].stack, "the stack").ranks[0].stack == stack
+    for rank in ranks:
+        rank.leave()
     stage.finish()
-    assert {(f["kind"], *f["ranks"]) for f in report.build(stage.run)["findings"]} == expected
-
-
-def test_a_stack_reaches_the_snapshot_and_the_recording(stage):
-    stage.save(world_size=1)
-    stage.hub()
-    rank = stage.rank(0, world_size=1)
-    rank.join()
-    rank.batch(records(own_times(3, 1), first=1)[0])
-    rank.acknowledged(1)
-    stack = Stack(0, rank.pid, 9_000_000, 3, 8_000_000, 2, ["train.py:3 main"], 0)
-    rank.socket.send(encode(stack))
-    shot = stage.viewer().until(lambda s: s.ranks[0].stack, "the stack")
-    assert shot.ranks[0].stack == stack
-    stage.finish()
+    told = report.build(stage.run)["findings"]
+    assert {(f["kind"], *f["ranks"]) for f in told if f["kind"] != "hang"} == expected, (
+        "by their stack they stand still"
+    )
     assert recorded_snapshot(stage.run).ranks[0].stack == stack
 
 

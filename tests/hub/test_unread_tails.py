@@ -107,38 +107,37 @@ def test_a_pid_that_was_given_to_another_process_since_makes_no_other_rank(stage
     assert processes() == [(0, others[0], 700), (0, others[1], 700)]
     stage.hub()
     until(lambda: not list((stage.dir / TAILS).iterdir()), "they are taken in")
-    stage.hubs[-1].kill()
-    stage.hubs[-1].wait()
+    stage.kill_hub()
     assert processes() == [(0, others[0], 700), (0, others[1], 700)]
 
 
-def test_a_file_that_cannot_be_read_is_a_note(stage):
+def test_damage_of_the_recording_and_of_what_was_left_is_noted_and_all_the_rest_is_read(stage):
     told = records(own_times(700, 2), first=1)
-    killed_hub(stage, told)
-    path = stage.dir / TAILS / f"1-{PID + 1}"
-    path.write_bytes(path.read_bytes()[:-5])
+    one, other = killed_hub(stage, told)
+    a_file_is_cut_and_in_another_is_a_value_that_cannot_be(stage, told, one, other)
+    sqlite_refuses_the_recording(recording_path(stage.run.id))
     shot = recorded_snapshot(stage.run)
-    assert any(f"{TAILS}/1-{PID + 1} cannot be read: the file is damaged or incomplete" in note for note in shot.notes)
     assert [view.steps for view in shot.ranks] == [700, 700]
+    assert shot.records_lost == 5, "those of the batch with the value"
+    assert any("is damaged" in note for note in shot.notes)
 
 
-def test_a_value_that_cannot_be_is_left_out_as_by_a_hub(stage):
-    told = records(own_times(700, 2), first=1)
-    (one, _) = killed_hub(stage, told)
+def a_file_is_cut_and_in_another_is_a_value_that_cannot_be(stage, told, one, other):
+    path = stage.dir / TAILS / f"1-{other.pid}"
+    path.write_bytes(path.read_bytes()[:-5])
     *frames, last, bye = left_by(stage.run.id, 0, told[0][95:], first=20, pid=one.pid)
     batch = decode_from_rank(last)
     batch.total_steps = -1
     leave(stage.dir, f"0-{one.pid}", pack_tail([*frames, encode(batch), bye]))
     shot = recorded_snapshot(stage.run)
+    said = f"{TAILS}/1-{other.pid} cannot be read: the file is damaged or incomplete"
+    assert any(said in note for note in shot.notes)
     assert [view.steps for view in shot.ranks] == [700, 700]
     assert [(row.rank, row.count) for row in shot.refused] == [(0, 1)]
 
 
-def test_damage_and_what_was_left_are_read_together(stage):
-    """SQLite refuses the file, of which a page is gone; its other pages and the files of the ranks make up the run."""
-    told = records(own_times(700, 2), first=1)
-    killed_hub(stage, told)
-    path = recording_path(stage.run.id)
+def sqlite_refuses_the_recording(path):
+    """A page is gone; its other pages and the files of the ranks make up the run."""
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchone()
@@ -146,7 +145,3 @@ def test_damage_and_what_was_left_are_read_together(stage):
     with path.open("r+b") as file:
         file.seek((page - 1) * PAGE_BYTES)
         file.write(bytes(PAGE_BYTES))
-    shot = recorded_snapshot(stage.run)
-    assert [view.steps for view in shot.ranks] == [700, 700]
-    assert shot.records_lost == 0
-    assert any("is damaged" in note for note in shot.notes)

@@ -1,5 +1,6 @@
 """Test that the parts of one screen are built only for viewers that request them."""
 
+import math
 import os
 import threading
 import time
@@ -9,6 +10,8 @@ import zmq
 
 from ddpmon import runs
 from ddpmon.messages import (
+    SERIES_MOST,
+    Ask,
     Next,
     SeriesRequest,
     TimelineRequest,
@@ -29,14 +32,11 @@ LAST = ViewRequest(timeline=TimelineRequest(3, 2))
 
 
 def train(stage, steps=50, late=1):
-    stage.save(world_size=2)
     own = own_times(steps, 2)
     own[:, late, 1] += 12.0
     told = records(own, first=1)
-    for rank in (stage.rank(rank, world_size=2) for rank in range(2)):
-        rank.join()
-        rank.batch(told[rank.rank])
-        rank.acknowledged(1)
+    for rank in stage.start():
+        rank.train(told[rank.rank])
 
 
 def asked(stage, view_request):
@@ -47,7 +47,6 @@ def asked(stage, view_request):
 
 
 def test_each_viewer_gets_what_it_requests(stage):
-    stage.hub()
     train(stage)
     stage.viewer().until(lambda s: s.window == (2, 50), "the steps")
     heat, last, plain = (asked(stage, view_request) for view_request in (HEAT, LAST, ViewRequest()))
@@ -60,7 +59,6 @@ def test_each_viewer_gets_what_it_requests(stage):
 
 
 def test_a_live_source_is_granted_a_new_request_and_goes_on_being_so_after_the_end(stage):
-    stage.hub()
     train(stage)
     source = LiveSource(stage.run)
     try:
@@ -101,19 +99,6 @@ def test_a_recording_tells_what_devices_did_second_by_second(home):
     assert all(cell for each in view.courses for cell in each.cells[-4:])
 
 
-@pytest.mark.parametrize(
-    "view_request",
-    [
-        SeriesRequest(("loss",)), SeriesRequest(per_column=2), SeriesRequest(columns=0), SeriesRequest(columns=513),
-        SeriesRequest(ranks=((3, 2),)), SeriesRequest(ranks=((0, 512),)),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("part", ["samples", "cores"])
-def test_devices_through_time_are_requested_in_the_size_of_a_screen(view_request, part):
-    with pytest.raises(WireError):
-        decode_from_viewer(encode(Next(view_request=ViewRequest(**{part: view_request}))))
-
-
 def test_a_replay_shows_the_heat_of_the_moment(home):
     source = ReplaySource(record(events=[(30.0, "late")]))
     try:
@@ -136,17 +121,37 @@ def test_nothing_to_show_yet_is_no_error(stage):
     assert time.time() - shown.at < 60
 
 
-@pytest.mark.parametrize("view_request", [
-    ViewRequest(SeriesRequest(("lunch",))), ViewRequest(SeriesRequest(per_column=3)),
-    ViewRequest(SeriesRequest(rows=0)),
-    ViewRequest(SeriesRequest(columns=513)), ViewRequest(SeriesRequest(columns=10_000)),
-    ViewRequest(series=SeriesRequest()),
-    ViewRequest(timeline=TimelineRequest(steps=0)), ViewRequest(timeline=TimelineRequest(rows=10_000)),
-    ViewRequest(timeline=TimelineRequest(first=-1)),
-])  # fmt: skip
-def test_view_requests_that_cannot_be_are_refused(view_request):
+OF_DEVICES = [
+    SeriesRequest(("loss",)), SeriesRequest(per_column=2), SeriesRequest(columns=0), SeriesRequest(columns=513),
+    SeriesRequest(ranks=((3, 2),)), SeriesRequest(ranks=((0, 512),)),
+]  # fmt: skip
+OF_SERIES = [
+    dict(span_s=0.0), dict(span_s=-1.0), dict(span_s=math.nan), dict(span_s=math.inf), dict(end_s=-0.1),
+    dict(end_s=math.nan), dict(columns=0), dict(columns=SERIES_MOST + 1),
+]  # fmt: skip
+OF_RANKS = [((3, 2),), ((-1, 2),), ((0, 4), (4, 6)), ((5, 6), (1, 2)), ((0, 1 << 30),)]
+IMPOSSIBLE = [
+    *({part: request} for part in ("samples", "cores") for request in OF_DEVICES),
+    *({"series": SeriesRequest(("loss",), **fields)} for fields in OF_SERIES),
+    *({"heat": SeriesRequest(ranks=ranks)} for ranks in OF_RANKS),
+    *({"timeline": TimelineRequest(ranks=ranks)} for ranks in OF_RANKS),
+    *({"inspect": SeriesRequest((), ((rank, rank),), columns, per_column)}
+      for rank, columns, per_column in ((-1, 10, 1), (0, 10, 3), (0, 0, 1), (0, 513, 1))),
+    {"inspect": SeriesRequest()},
+    {"cost": "forever"},
+    {"heat": SeriesRequest(("lunch",))}, {"heat": SeriesRequest(per_column=3)}, {"heat": SeriesRequest(rows=0)},
+    {"heat": SeriesRequest(columns=513)}, {"heat": SeriesRequest(columns=10_000)},
+    {"series": SeriesRequest()}, {"series": SeriesRequest(("x" * 300,))},
+    {"timeline": TimelineRequest(steps=0)}, {"timeline": TimelineRequest(rows=10_000)},
+    {"timeline": TimelineRequest(first=-1)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("request_", [*(Next(view_request=ViewRequest(**parts)) for parts in IMPOSSIBLE),
+                                      Ask([-1]), Ask([1 << 40])])  # fmt: skip
+def test_requests_that_cannot_be_are_refused(request_):
     with pytest.raises(WireError):
-        decode_from_viewer(encode(Next(view_request=view_request)))
+        decode_from_viewer(encode(request_))
 
 
 def test_a_new_view_request_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):

@@ -24,8 +24,7 @@ def training(stage, kinds=("rank", "rank", "rank")):
     ranks = [getattr(stage, kind)(rank, world_size=3) for rank, kind in enumerate(kinds)]
     for rank in ranks:
         rank.join()
-        rank.batch(told[rank.rank])
-        rank.acknowledged(1)
+        rank.train(told[rank.rank])
     viewer = stage.viewer()
     viewer.until(lambda s: s.state in {"running", "slow"}, "it runs")
     return ranks, viewer

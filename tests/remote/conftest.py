@@ -169,6 +169,5 @@ def training(stage):  # noqa: F811
     stage.hub()
     rank = stage.rank(0, world_size=1)
     rank.join()
-    rank.batch(records(own_times(30, 1), first=1)[0])
-    rank.acknowledged(1)
+    rank.train(records(own_times(30, 1), first=1)[0])
     return stage
