@@ -16,6 +16,7 @@ from typing import Any
 from ddpmon.errors import UsageError
 
 THEMES = ("dark", "light", "ansi")
+UNITS = ("binary", "decimal")
 NOTIFY = ("off", "bell", "desktop", "both")
 """Ways in which the dashboard can notify that a run gets worse."""
 MAX_BYTES = 1_000_000
@@ -41,6 +42,8 @@ SETTINGS = (
     Setting("theme", "dark, light, ansi, or a name from [themes]", "Colours of the dashboard.",
             variable="DDPMON_THEME"),
     Setting("first_screen", "the name of a screen", "Screen that the dashboard opens with.", "world"),
+    Setting("units", "binary or decimal", "Units of memory and traffic: GiB (binary) or GB (decimal).", "binary",
+            variable="DDPMON_UNITS"),
     Setting("notify", f"{', '.join(NOTIFY)}, or URLs separated by spaces",
             "How the dashboard, or a service, tells you that a run needs attention or has ended.", "off",
             variable="DDPMON_NOTIFY"),
@@ -167,6 +170,8 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
         return False
     if setting.name == "notify":
         return all(word in NOTIFY or "://" in word for word in value.split())
+    if setting.name == "units":
+        return value in UNITS
     if setting.name == "theme":
         return value in THEMES or value in themes
     if setting.name == "price.currency":
@@ -177,13 +182,20 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
 
 
 def apply(environ: MutableMapping[str, str]) -> None:
-    """Set the variables that the file has values for and the environment does not, because the commands read those."""
+    """Set the variables that the file has values for and the environment does not, because the commands read those.
+
+    Raises:
+        UsageError: The file cannot be used, or the variable of the units has another value.
+
+    """
     for setting in SETTINGS:
         value = current().values.get(setting.name) if setting.variable else None
         if value is not None and setting.variable not in environ:
             folder = setting.name.startswith("folders.")
             environ[setting.variable] = str(Path(value).expanduser()) if folder else value
             _applied.add(setting.variable)
+    if (units := environ.get("DDPMON_UNITS") or UNITS[0]) not in UNITS:
+        raise UsageError(f"DDPMON_UNITS={units!r} is not allowed; allowed: {', '.join(UNITS)}")
 
 
 _applied: set[str] = set()

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 
 NONE = "–"
+KILO = 1000 if os.environ.get("DDPMON_UNITS") == "decimal" else 1024
+"""Factor between units of memory and traffic. A process reads the setting once, when it starts."""
+_SIZES = {1000: ("kB", "MB", "GB", "TB"), 1024: ("KiB", "MiB", "GiB", "TiB")}
+_, MEGA, GIGA, _ = _SIZES[KILO]
+"""Units of numbers whose heading names the unit."""
 
 
 def _special(value: float | None) -> str | None:
@@ -57,12 +63,13 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def short(value: float | None) -> str:
-    """Format a quantity in at most five characters: 942, 12.3k, 1.31M."""
+def short(value: float | None, kilo: int = 1000) -> str:
+    """Format a quantity in at most five characters: 942, 12.3k, 1.31M. `kilo` is the factor between suffixes."""
     if (special := _special(value)) is not None or value is None:
         return special or NONE
     size = abs(value)
-    for unit, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)):
+    for exponent, unit in enumerate(("", "k", "M", "G", "T")):
+        factor = float(kilo**exponent)
         scaled = value / factor
         if size < 999.5 * factor:
             digits = (
@@ -87,8 +94,30 @@ def over(fraction: float | None) -> str:
 
 
 def gigabytes(size_bytes: float | None) -> str:
-    """Format a number of bytes in GiB: 0.42, 61.0."""
-    return ms(None if size_bytes is None else size_bytes / 2**30)
+    """Format a number of bytes in GiB, or in GB, without the unit: 0.42, 61.0."""
+    return ms(None if size_bytes is None else size_bytes / KILO**3)
+
+
+def bytes_per_s(value: float | None) -> str:
+    """Format bytes a second in at most five characters: 942, 12.3k, 1.31M."""
+    return short(value, KILO)
+
+
+def size(size_bytes: float, kilo: int = KILO) -> str:
+    """Format a number of bytes with its unit: 612 bytes, 3.4 KiB, 25.0 MiB, 120 GiB."""
+    if not math.isfinite(size_bytes) or abs(size_bytes) < kilo:
+        return f"{size_bytes:.0f} bytes"
+    scaled, unit = size_bytes / kilo, ""
+    for unit in _SIZES[kilo]:
+        if abs(scaled) < 999.5 or unit == _SIZES[kilo][-1]:
+            break
+        scaled /= kilo
+    return f"{scaled:.1f} {unit}" if abs(scaled) < 99.95 else f"{scaled:,.0f} {unit}"
+
+
+def disk_size(size_bytes: float) -> str:
+    """Format a size on a disk, in powers of ten as disks and the limits of the config file are: 12.0 MB."""
+    return size(size_bytes, 1000)
 
 
 def duration(seconds: float | None) -> str:

@@ -52,6 +52,7 @@ VARIABLES = {
     "DDPMON_HUB": "Address of the root hub in a run over several machines; same as `--hub`.",
     "DDPMON_HUB_KEY": "The key for `--hub`, which is the content of a file from `ddpmon key`. ddpmon does not pass this"
     " variable to the ranks.",
+    "DDPMON_UNITS": "`binary` (GiB, the default) or `decimal` (GB) for sizes of memory and for traffic.",
     "DDPMON_THEME": "`dark`, `light`, `ansi` (the terminal's own sixteen colours), or a theme of the config file; same"
     " as `--theme`.",
     "NO_COLOR": "With any value, ddpmon uses no colours.",
@@ -119,6 +120,7 @@ over an environment variable, the variable over the file, and the file over the 
 
 ```toml
 theme = "night"
+units = "decimal"
 first_screen = "ranks"
 notify = "bell"
 
@@ -146,6 +148,14 @@ allowed.
 ## Settings
 """
 CONFIG_MORE = """The screens are {0}. The columns are {1}. The rank is always the first column.
+
+## Units
+
+`units = "decimal"` writes sizes of memory and traffic in GB and MB instead of GiB and MiB, on all screens and by all
+commands of this machine. In columns of traffic and in filters, `M` is then 1,000,000 instead of 1,048,576. The hub of a
+run writes the run's sentences, with the units of the command that started the run; recorded sentences keep their units.
+Sizes of files and limits such as `keep` are always in powers of ten, as is the bus bandwidth, which nccl-tests define in
+GB/s. JSON and metrics have bytes.
 
 ## Keys
 

@@ -6,6 +6,7 @@ import tomllib
 import pytest
 
 from ddpmon import config
+from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import UsageError
 from ddpmon.tui import keymap, keys, palette
 from ddpmon.tui.config_check import check
@@ -46,6 +47,7 @@ def test_without_a_file_all_values_are_defaults(written):
     ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both, or URLs separated by"),
     ("first_screen = 'word'", "first_screen = 'word' is not allowed; allowed: world, ranks, heat"),
     ("first_screen = 'inspect'", "first_screen = 'inspect' is not allowed"),
+    ("units = 'metric'", "units = 'metric' is not allowed; allowed: binary or decimal"),
     ("colour = 1", "there is no key colour; allowed: theme, first_screen"),
     ("[ranks]\ncolums = []", "there is no key ranks.colums; allowed: "),
     ("ranks = 3", "ranks = 3 is not allowed; allowed: a table, [ranks]"),
@@ -122,6 +124,27 @@ def test_the_folder_of_the_file_is_where_runs_are(written, home, monkeypatch, tm
     assert f'runs = "{tmp_path}/mine"  # config file' in called("config").stdout
     (tmp_path / "mine").mkdir(mode=0o755)
     assert f"other users can enter the folder {tmp_path}/mine" in called("run", "--headless", "train.py").stderr
+
+
+def test_the_units_of_the_file_are_those_of_every_command_and_of_the_hub(written, home):
+    written("units = 'decimal'\n")
+    assert 'units = "decimal"  # config file' in called("config").stdout
+    result = called("exec", "--headless", "--name", "mine", "--", "printenv", "DDPMON_UNITS")
+    assert result.returncode == 0, result.stderr
+    # The supervisor starts the hub with the environment of the command.
+    assert called("logs", "mine").stdout.split()[-1] == "decimal"
+    unpack()
+    shown = called("snapshot", "line", "--screen", "devices").stdout
+    assert "mem GB" in shown
+    assert "GiB" not in shown
+
+
+def test_units_that_there_are_not_are_one_line(home, monkeypatch):
+    monkeypatch.setenv("DDPMON_UNITS", "metric")
+    result = called("ls")
+    assert (result.returncode, result.stderr) == (
+        2, "ddpmon: DDPMON_UNITS='metric' is not allowed; allowed: binary, decimal\n"
+    )  # fmt: skip
 
 
 def test_keys_move_on_one_screen_or_on_all(written):

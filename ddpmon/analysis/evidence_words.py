@@ -11,8 +11,8 @@ _MAX_LISTED = 8
 """Maximum number of values of a list that are shown."""
 _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("bus_bandwidth_gb_s", lambda value: f"{numbers.ms(value)} GB/s"),
-    ("bytes_per_s", lambda value: f"{numbers.short(value)} B/s"),
-    ("_bytes", lambda value: f"{numbers.gigabytes(value)} GiB"),
+    ("bytes_per_s", lambda value: f"{numbers.size(value)}/s"),
+    ("_bytes", numbers.size),
     ("_mhz", lambda value: f"{value:,.0f} MHz"),
     ("_ms", lambda value: f"{numbers.ms(value)} ms"),
     ("_s", numbers.duration),

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 
 WIDTH = 76
 """Width of a verdict in columns: the header of the smallest terminal, 80, without its frame."""
-MIB, GIB = 1 << 20, 1 << 30
-"""Bytes in a MiB and a GiB: memory is measured in powers of two, as torch and nvidia-smi do."""
 NO_VALUE = "–"
 """The text that a table shows in place of a missing number."""
 MOST_FINDINGS = 8
 """Number of findings that a text lists at most; its JSON has all of them."""
-MB = 1e6
-"""Bytes in a MB: transfers of disks and links are measured in powers of ten, as their makers do."""
 
 
 def fitting(head: str, *more: str) -> str:
@@ -32,13 +28,6 @@ def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
             kept.add(place)
             left -= len(part)
     return head + "".join(part for place, (_, part) in enumerate(parts) if place in kept)
-
-
-def binary_size(size_bytes: float) -> str:
-    """Format a size: 612 bytes, 3.4 KiB, 25.0 MiB."""
-    if size_bytes < 1024:
-        return f"{size_bytes:.0f} bytes"
-    return f"{size_bytes / 1024:.1f} KiB" if size_bytes < MIB / 10 else f"{size_bytes / MIB:.1f} MiB"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

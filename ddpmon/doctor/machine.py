@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddpmon import numbers
 from ddpmon.analysis.words import counted
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.doctor.training import Torch
-from ddpmon.launch.removal import bytes_text
 from ddpmon.plain import plain
 from ddpmon.runs import proc
 from ddpmon.runs.proc import PTRACE_SCOPE
@@ -79,7 +79,7 @@ def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
         who = counted(len(users), "process", "processes")
         if proc.pid_namespace() == HOST_PIDS:
             who = ", ".join(f"pid {one.pid}{_named(one.pid)}" for one in users)
-        held = f", {bytes_text(used)}" if (used := sum(one.usedGpuMemory or 0 for one in users)) else ""
+        held = f", {numbers.size(used)}" if (used := sum(one.usedGpuMemory or 0 for one in users)) else ""
         yield note(
             "GPUs",
             f"GPU {index} is in use: {who}{held}",
@@ -146,8 +146,8 @@ def shared_memory(folder: Path = SHM) -> Check:
         )
     if size < SHM_SMALL_BYTES:
         way_out = "start docker with --shm-size=8g or --ipc=host; otherwise DataLoader workers may die with a bus error"
-        return note("shared memory", f"{folder} holds {bytes_text(size)}", way_out)
-    return ok("shared memory", f"{folder} holds {bytes_text(size)}")
+        return note("shared memory", f"{folder} holds {numbers.size(size)}", way_out)
+    return ok("shared memory", f"{folder} holds {numbers.size(size)}")
 
 
 def ptrace(scope: Path = PTRACE_SCOPE) -> Check:

@@ -9,10 +9,9 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpmon import runs
+from ddpmon import numbers, runs
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.errors import UnsafePathError
-from ddpmon.launch.removal import bytes_text
 from ddpmon.runs.here import is_local
 
 ROOM_BYTES = 2 << 30
@@ -29,7 +28,7 @@ def recordings() -> Iterator[Check]:
         yield problem("recordings", str(error))
         return
     free = shutil.disk_usage(folder).free
-    text = f"{folder}, {bytes_text(free)} free"
+    text = f"{folder}, {numbers.disk_size(free)} free"
     if not _takes_a_database(folder):
         way_out = "set DDPMON_HOME to another file system; in this folder, ddpmon cannot record runs"
         yield problem("recordings", f"SQLite cannot write to {folder}", way_out)

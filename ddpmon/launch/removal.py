@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ddpmon import runs
+from ddpmon import numbers, runs
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import remaining_processes
 from ddpmon.runs import Run
@@ -26,18 +26,8 @@ def folder_bytes(folder: Path) -> int:
 
 
 def size_text(run: Run) -> str:
-    """Return the size of a run's folder as text, such as "12 MB"."""
-    return bytes_text(folder_bytes(runs.run_dir(run.id)))
-
-
-def bytes_text(size_bytes: float) -> str:
-    """Return a number of bytes as text, such as "12 MB"."""
-    size = float(size_bytes)
-    for unit in ("bytes", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+    """Return the size of a run's folder as text, such as "12.0 MB"."""
+    return numbers.disk_size(folder_bytes(runs.run_dir(run.id)))
 
 
 def check(run: Run, *, force: bool = False) -> Run:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpmon import runs
+from ddpmon import numbers, runs
 from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.launch import removal
 from ddpmon.runs import Run
@@ -43,7 +43,7 @@ class Stored:
     """When the run ended, as Unix time; if it did not record its end, when one of its files was last written."""
 
     def __str__(self) -> str:
-        size = removal.bytes_text(self.size_bytes)
+        size = numbers.disk_size(self.size_bytes)
         return f"{self.run.name} ({self.run.id}), {self.run.state()}, {size}, ended {_ago(time.time() - self.ended_at)}"
 
 
@@ -109,7 +109,7 @@ def plan(bound: Bound) -> Pruning:
         pass
     elif total > NEAR * bound.size_bytes:
         near = (
-            f"all runs together take {removal.bytes_text(total)} of the limit of {bound.text} "
+            f"all runs together take {numbers.disk_size(total)} of the limit of {bound.text} "
             f"({VARIABLE}); above the limit, ddpmon run deletes the oldest ended runs"
         )
     elif old:
@@ -131,7 +131,7 @@ def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
 
 def sum_text(going: Sequence[Stored]) -> str:
     """Return the number of runs and their total size as text, such as "3 runs, 4.2 GB"."""
-    return f"{count_text(len(going))}, {removal.bytes_text(sum(stored.size_bytes for stored in going))}"
+    return f"{count_text(len(going))}, {numbers.disk_size(sum(stored.size_bytes for stored in going))}"
 
 
 def count_text(count: int) -> str:

@@ -18,7 +18,9 @@ from typing import Annotated, Protocol
 import msgspec
 from msgspec import Meta
 
+from ddpmon import numbers
 from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN, Amount, Celsius, Micros
+from ddpmon.numbers import GIGA
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
 """Places where a quantity is measured. STEP means in each step; the others are measured once a second: of the rank's
@@ -50,7 +52,7 @@ MS = Unit("ms", metric="_seconds", scale=1e-3, base="seconds")
 SHARE = Unit("0 to 1", screen=100, metric="_ratio", base="ratio")
 EXCESS = Unit("as a fraction", screen=100, metric="_ratio", base="ratio")
 PERCENT = Unit("percent", metric="_ratio", scale=0.01, base="ratio")
-BYTES = Unit("bytes", screen=2**-30, metric="_bytes", base="bytes", whole=True)
+BYTES = Unit("bytes", screen=numbers.KILO**-3, metric="_bytes", base="bytes", whole=True)
 WATTS = Unit("W", metric="_watts", base="watts")
 CELSIUS = Unit("°C", metric="_celsius", base="celsius")
 MEGAHERTZ = Unit("MHz", metric="_hertz", scale=1e6, base="hertz")
@@ -206,16 +208,16 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
         chart="cpu% of a rank, 100% per core",
     )] = None
     rss_bytes: Annotated[Micros | None, Quantity(
-        "rss", BYTES, "Resident memory of the process", where=PROCESS, label="mem GiB", word="mem",
-        chart="mem GiB of a rank", metric="resident_memory", largest=True,
+        "rss", BYTES, "Resident memory of the process", where=PROCESS, label=f"mem {GIGA}", word="mem",
+        chart=f"mem {GIGA} of a rank", metric="resident_memory", largest=True,
     )] = None
     gpu_percent: Annotated[Amount | None, Quantity(
         "gpu", PERCENT, "Share of the time in which the rank's GPU worked", where=GPU, worse="low", label="gpu%",
         chart="GPU utilization", metric="gpu_utilization",
     )] = None
     gpu_memory_used_bytes: Annotated[Micros | None, Quantity(
-        "gpu_memory", BYTES, "Memory in use on the rank's GPU", where=GPU, label="gpu mem GiB", head="gpu mem",
-        word="gpumem", chart="gpu mem GiB", largest=True,
+        "gpu_memory", BYTES, "Memory in use on the rank's GPU", where=GPU, label=f"gpu mem {GIGA}", head="gpu mem",
+        word="gpumem", chart=f"gpu mem {GIGA}", largest=True,
     )] = None
     gpu_memory_total_bytes: Annotated[Micros | None, Quantity(
         "gpu_memory_total", BYTES, "Total memory of the rank's GPU", where=GPU, worse="", label="GPU memory of",
@@ -283,21 +285,23 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     )] = None
     worker_memory_bytes: Annotated[Micros | None, Quantity(
         "worker_memory", BYTES, "Memory of the rank's DataLoader workers that no other process shares", where=PROCESS,
-        label="worker mem GiB", head="wrk GiB", word="workermem", chart="worker mem GiB of a rank", largest=True,
+        label=f"worker mem {GIGA}", head=f"wrk {GIGA}", word="workermem",
+        chart=f"worker mem {GIGA} of a rank", largest=True,
     )] = None
     memory_left_bytes: Annotated[Micros | None, Quantity(
         "memory_left", BYTES, "Free memory of the host, or of the cgroup if it has less", where=HOST,
-        worse="low", label="mem left GiB", head="left GiB", word="memleft", chart="mem left GiB of a host",
+        worse="low", label=f"mem left {GIGA}", head=f"left {GIGA}", word="memleft", chart=f"mem left {GIGA} of a host",
         largest=True,
     )] = None
     gpu_allocated_bytes: Annotated[Micros | None, Quantity(
         "gpu_allocated", BYTES, "Memory of tensors on the rank's GPU, as torch counts it", where=GPU,
-        label="GPU alloc'd GiB", head="alloc GiB", word="gpualloc", chart="GPU memory in tensors, GiB",
+        label=f"GPU alloc'd {GIGA}", head=f"alloc {GIGA}", word="gpualloc", chart=f"GPU memory in tensors, {GIGA}",
         largest=True,
     )] = None
     gpu_reserved_bytes: Annotated[Micros | None, Quantity(
         "gpu_reserved", BYTES, "Memory of torch's allocator on the rank's GPU, including its cache", where=GPU,
-        label="GPU reserved GiB", head="resv GiB", word="gpureserved", chart="GPU memory that torch reserved, GiB",
+        label=f"GPU reserved {GIGA}", head=f"resv {GIGA}", word="gpureserved",
+        chart=f"GPU memory that torch reserved, {GIGA}",
         largest=True,
     )] = None
     gpu_alloc_retries: Annotated[Micros | None, Quantity(

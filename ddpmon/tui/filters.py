@@ -17,15 +17,16 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ddpmon import messages
+from ddpmon import messages, numbers
 from ddpmon.messages import NOTABLE, RankSpans, RankView
+from ddpmon.messages.quantities import BYTES_PER_S
 
 _TERM = re.compile(r"([a-z]+)(>=|<=|>|<|=|:)(.*)")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le, "=": operator.eq, ":": operator.eq,
 }  # fmt: skip
-_TIMES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SUFFIXES = "kMGT"
 
 Test = Callable[[RankView], bool]
 
@@ -71,6 +72,7 @@ def parse(text: str) -> Filter:
 QUANTITIES: dict[str, Callable[[RankView], float | None]] = {
     row.filter_word: row.on_screen for row in messages.QUANTITIES.values()
 }
+_TRAFFIC = {row.filter_word for row in messages.QUANTITIES.values() if row.unit == BYTES_PER_S}
 STATES: dict[str, Test] = {
     "ok": lambda rank: rank.health == "ok",
     "slow": lambda rank: rank.over_median is not None and rank.over_median >= NOTABLE,
@@ -117,9 +119,10 @@ def _host(text: str) -> Test:
 
 
 def _quantity(word: str, name: str, sign: str, value: str) -> Test:
-    times = _TIMES.get(value[-1:], 1.0)
+    kilo = numbers.KILO if name in _TRAFFIC else 1000
+    suffix = value[-1:] if value[-1:] in _SUFFIXES else ""
     try:
-        number = float(value[:-1] if value[-1:] in _TIMES else value.removesuffix("%")) * times
+        number = float(value.removesuffix(suffix or "%")) * kilo ** (_SUFFIXES.index(suffix) + 1 if suffix else 0)
     except ValueError:
         raise FilterError(f"{word}: a number must follow {name}{sign}") from None
     get, compare = QUANTITIES[name], _COMPARE[sign]

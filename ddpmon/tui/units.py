@@ -44,7 +44,7 @@ def _percent(value: float | None) -> str:
 
 _ALONE: dict[Unit, Text] = {
     MS: numbers.ms, SHARE: numbers.percent, EXCESS: numbers.over, PERCENT: _percent, BYTES: numbers.gigabytes,
-    WATTS: whole, CELSIUS: whole, MEGAHERTZ: whole, PER_S: numbers.short, BYTES_PER_S: numbers.short,
+    WATTS: whole, CELSIUS: whole, MEGAHERTZ: whole, PER_S: numbers.short, BYTES_PER_S: numbers.bytes_per_s,
     COUNT: whole, TOTAL: whole, NUMBER: numbers.loss,
 }  # fmt: skip
 _IN_A_COLUMN = _ALONE | dict.fromkeys((PERCENT, WATTS, CELSIUS, MEGAHERTZ, COUNT, TOTAL), bare)

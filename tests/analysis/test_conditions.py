@@ -65,7 +65,7 @@ CAUSES = [
     ("affinity", 0, {"worker_cores": [WIDE, CORE_3, WIDE, WIDE], "loader_workers": 2}, "on core 3 alone"),
     ("page_faults", 2, {"major_faults_per_s": [0.0, 220.0, 1.0, 0.0]}, "220 page faults/s"),
     ("loader_workers", 0, {"loader_workers": [4, 0, 4, 8]}, "0 workers, peers 4; "),
-    ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 84 MB/s"),
+    ("reads", 0, {"read_bytes_per_s": [1e5, 84e6, 0.0, 2e5]}, "reads 80.1 MiB/s"),
 ]
 
 

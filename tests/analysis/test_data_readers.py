@@ -33,7 +33,7 @@ def workers(*states, **values):
             samples(*workers((20, 1, 18), (20, 2, 16), read_bytes_per_s=6e6), mount="/data", file_system="nfs4"),
             (
                 "The DataLoader workers of rank 1 wait for storage 85% of the time for which it waits for them: /data"
-                " (nfs4, a network file system), read at 12.0 MB/s."
+                " (nfs4, a network file system), read at 11.4 MiB/s."
             ),
         ),
         (

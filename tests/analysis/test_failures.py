@@ -227,7 +227,7 @@ def killed_for_memory(rank):
 def test_advice_for_memory_says_how_much_the_rank_held():
     said = advice(killed_for_memory(1), {0: (1 << 30, None), 1: (3 << 30, 2 << 30)})
     assert said.startswith(
-        "Rank 1 last used 3.0 GiB, the others 1.0 at most; its DataLoader workers used 2.0 GiB more."
+        "Rank 1 last used 3.0 GiB, the others 1.0 GiB at most; its DataLoader workers used 2.0 GiB more."
     )
     assert "workers used" not in advice(killed_for_memory(1), {1: (3 << 30, None)})
     assert advice(killed_for_memory(1), {}).startswith("Use fewer ranks")

@@ -3,10 +3,10 @@
 import pytest
 
 from ddpmon.analysis.evidence import Memory
-from ddpmon.analysis.words import GIB
 from ddpmon.messages import GpuUser
 from tests.findings import of_kinds
 
+GIB = 1 << 30
 HALF = GIB // 2
 
 
@@ -25,7 +25,7 @@ def test_contexts_of_other_ranks_on_the_first_gpu_are_told_with_what_they_hold()
     assert (told.severity, told.ranks) == ("info", [0])
     assert told.text == "ranks 1-3 also hold 1.5 GiB on rank 0's GPU"
     assert "set_device" in told.advice
-    assert shared({0: ranks_there(3)})[0].text == "rank 3 also holds 0.5 GiB on rank 0's GPU"
+    assert shared({0: ranks_there(3)})[0].text == "rank 3 also holds 512 MiB on rank 0's GPU"
 
 
 def test_ranks_that_train_on_one_gpu_are_told_as_that():
@@ -53,7 +53,7 @@ def test_what_a_program_holds_on_a_gpu_of_several_ranks_counts_once():
 @pytest.mark.parametrize(
     ("more", "text", "advice"),
     [
-        ({}, "pid 4711 (vllm) holds 38.0 GiB on the GPUs of ranks 2-3; 1 more hold 0.5 GiB", "ps -fp 4711"),
+        ({}, "pid 4711 (vllm) holds 38.0 GiB on the GPUs of ranks 2-3; 1 more hold 512 MiB", "ps -fp 4711"),
         ({"left_over": True}, "pid 4711 (vllm) of an ended run holds 38.0 GiB on the GPUs of ranks 2-3", "kill 4711"),
         ({"of_run": True}, "pid 4711 (vllm) of this run holds 38.0 GiB on the GPUs of ranks 2-3", "DataLoader worker"),
     ],

@@ -130,7 +130,7 @@ CAUSES = [
     ("cpu_starved", BACKWARD, {"starved_share": [0.0, 0.01, 0.3, 0.3]}, "starved 30% of the time"),
     ("page_faults", DATA, {"major_faults_per_s": [0.0, 1.0, 220.0, 230.0]}, "225 page faults/s from disk"),
     ("loader_workers", DATA, {"loader_workers": [8, 8, 2, 2]}, "2 workers, peers 8"),
-    ("reads", DATA, {"read_bytes_per_s": [1e5, 0.0, 84e6, 84e6]}, "reads 84 MB/s from disk"),
+    ("reads", DATA, {"read_bytes_per_s": [1e5, 0.0, 84e6, 84e6]}, "reads 80.1 MiB/s from disk"),
     ("storage", DATA, {"io_wait_share": [0.01, 0.01, 0.6, 0.6]}, "waits 60% for storage"),
     ("gpu", BACKWARD, {"device_name": ["H100", "H100", "A100", "A100"]}, "on A100, others H100"),
 ]

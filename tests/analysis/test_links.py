@@ -121,7 +121,7 @@ def test_a_host_whose_network_carries_more_than_the_run_s_is_named():
     }
     (finding,) = even_transfer(30.0, ["a", "a", "b", "b", "c", "c"], means)
     assert finding.evidence["busy_host"] == "b"
-    assert "The network of b carries 1,100 MB/s, and the networks of the other hosts carry 400" in finding.advice
+    assert "The network of b carries 1.0 GiB/s, and the networks of the other hosts carry 381 MiB/s" in finding.advice
     alike = {"a": {"sent": 2e8, "received": 2e8}, "b": {"sent": 3e8, "received": 3e8}}
     (finding,) = even_transfer(30.0, ["a", "a", "b", "b"], alike)
     assert "busy_host" not in finding.evidence

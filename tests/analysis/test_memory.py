@@ -5,9 +5,10 @@ import pytest
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.statistics.trend import Floors
-from ddpmon.analysis.words import GIB, MIB, time_range
+from ddpmon.analysis.words import time_range
 from tests.findings import of_kinds
 
+MIB, GIB = 1 << 20, 1 << 30
 LEAK = 1000 + 2.0 * np.arange(40)
 
 

@@ -33,9 +33,9 @@ def test_a_dry_run_names_what_would_go_and_deletes_nothing(cli, three):
     told = cli("prune", "--keep", "15MB", "--dry-run")
     assert told.returncode == 0
     first, second, total = told.stdout.splitlines()
-    assert first == f"mnist ({three[0].id}), done, 10 MB, ended 9 days ago"
+    assert first == f"mnist ({three[0].id}), done, 10.0 MB, ended 9 days ago"
     assert second.startswith(f"mnist ({three[1].id})")
-    assert total == "would delete 2 runs, 20 MB"
+    assert total == "would delete 2 runs, 20.0 MB"
     assert len(left()) == 3
 
 
@@ -44,7 +44,7 @@ def test_it_deletes_when_told_so_and_takes_the_bound_from_the_environment(cli, t
     told = cli("prune", "--yes")
     assert (told.returncode, told.stdout.splitlines()[-1]) == (0, "deleted 1 run")
     assert left() == [three[1].id, three[2].id]
-    assert cli("prune", "--yes").stdout == "nothing to delete: 2 runs take 20 MB, and the limit is 6d\n"
+    assert cli("prune", "--yes").stdout == "nothing to delete: 2 runs take 20.0 MB, and the limit is 6d\n"
 
 
 def test_without_a_terminal_it_deletes_nothing_unless_told_so(cli, three):
@@ -56,7 +56,7 @@ def test_without_a_terminal_it_deletes_nothing_unless_told_so(cli, three):
 def test_it_asks(three, answer, count):
     code, written = called_in_a_terminal("prune", "--keep", "15MB", answer=answer + b"\r")
     assert code == 0
-    assert "Delete 2 runs, 20 MB?" in written
+    assert "Delete 2 runs, 20.0 MB?" in written
     assert len(left()) == count
 
 
@@ -71,7 +71,7 @@ def test_a_run_makes_room_before_it_begins_and_says_so_in_one_line(cli, three, m
     assert told.returncode == 0
     (line,) = [line for line in told.stderr.splitlines() if "DDPMON_KEEP" in line]
     assert line == (
-        "ddpmon: deleting 2 runs, 20 MB, because the limit for all runs is 15MB (DDPMON_KEEP): "
+        "ddpmon: deleting 2 runs, 20.0 MB, because the limit for all runs is 15MB (DDPMON_KEEP): "
         f"{three[0].id} to {three[1].id}"
     )
     assert left()[0] == three[2].id
@@ -81,7 +81,7 @@ def test_a_run_makes_room_before_it_begins_and_says_so_in_one_line(cli, three, m
 def test_a_run_warns_before_the_bound_is_reached(cli, three, monkeypatch):
     monkeypatch.setenv("DDPMON_KEEP", "32MB")
     told = cli("exec", "--headless", "--", sys.executable, "-c", "")
-    assert "all runs together take 30 MB of the limit of 32MB (DDPMON_KEEP)" in told.stderr
+    assert "all runs together take 30.0 MB of the limit of 32MB (DDPMON_KEEP)" in told.stderr
     assert len(left()) == 4
 
 
@@ -95,8 +95,8 @@ def test_a_bound_that_is_none_starts_nothing(cli, three, monkeypatch):
     ("keep", "told"),
     [
         ("40MB", ""),
-        ("32MB", "all runs together take 30 MB of the limit of 32MB"),
-        ("15MB", "the next ddpmon run will delete 2 runs, 20 MB, the oldest first"),
+        ("32MB", "all runs together take 30.0 MB of the limit of 32MB"),
+        ("15MB", "the next ddpmon run will delete 2 runs, 20.0 MB, the oldest first"),
     ],
 )
 def test_ls_tells_that_the_bound_is_near_or_passed(cli, three, monkeypatch, keep, told):

@@ -73,7 +73,7 @@ def test_a_containers_limit_counts_as_cores(tmp_path, limit, cores):
 def test_little_shared_memory_is_a_note_with_dockers_option(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(total=64 << 20))
     check = machine.shared_memory(tmp_path)
-    assert (check.level, check.text) == (Level.NOTE, f"{tmp_path} holds 67 MB")
+    assert (check.level, check.text) == (Level.NOTE, f"{tmp_path} holds 64.0 MiB")
     assert "--shm-size" in check.way_out
     monkeypatch.undo()
     assert machine.shared_memory(tmp_path / "none").level is Level.NOTE

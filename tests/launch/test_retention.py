@@ -103,7 +103,7 @@ def test_it_is_told_that_the_bound_comes_near(runs_of_days):
     runs_of_days(1, 5)
     near = [retention.plan(retention.parse(text, "--keep")).near for text in ("26MB", "24MB", "19MB", "7d", "6d", "4d")]
     assert [bool(told) for told in near] == [False, True, False, False, True, False]
-    assert "all runs together take 20 MB of the limit of 24MB" in near[1]
+    assert "all runs together take 20.0 MB of the limit of 24MB" in near[1]
     assert "1 run ended nearly 6d ago" in near[4]
 
 

@@ -65,4 +65,4 @@ def test_a_process_on_a_gpu_that_is_a_rank_of_the_run_is_told_as_that_rank(store
     assert [user.rank for user in shot.ranks[0].gpu_users] == [1, -1]
     store.judge(101.0, time.time())
     told = {finding.text for finding in store.findings if finding.kind == "gpu_shared"}
-    assert told == {"rank 1 also holds 0.5 GiB on rank 0's GPU", "pid 77 (vllm) holds 1.0 GiB on rank 0's GPU"}
+    assert told == {"rank 1 also holds 512 MiB on rank 0's GPU", "pid 77 (vllm) holds 1.0 GiB on rank 0's GPU"}

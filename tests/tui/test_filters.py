@@ -61,7 +61,7 @@ def test_every_quantity_can_be_asked_for_and_an_unknown_one_fits_nothing(name):
     ("text", "ranks"), [("sent>1.2M", [2, 3]), ("sent<=1.2M", [0, 1]), ("sent>=2G", [3]), ("sent<100k", [0])]
 )
 def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
-    sent = [5e4, 1.2e6, 3e6, 2e9]
+    sent = [5e4, 1.2 * 2**20, 3e6, 2**31]
     made = [snapshots.RankView(place, sample=Sample(0, sent_bytes_per_s=value)) for place, value in enumerate(sent)]
     assert [rank.rank for rank in made if parse(text).lets(rank)] == ranks
 

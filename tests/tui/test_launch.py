@@ -295,7 +295,7 @@ def test_a_run_is_deleted_after_a_question_that_says_what_goes(ended):
     (runs.run_dir(ended.id) / "telemetry.db").write_bytes(b"x" * 3_000_000)
     _, text = drive(snapshots.slow(), "8", "D", settle)
     assert "Delete old (20260909-120001-0001, done)" in text
-    assert "3 MB" in text
+    assert "3.0 MB" in text
     drive(snapshots.slow(), "8", "D", settle, "enter", settle)
     assert runs.load(ended.id) == ended, "Cancel is focused"
     _, text = drive(snapshots.slow(), "8", "D", settle, "d", settle)

@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 
+from ddpmon import numbers
 from ddpmon.analysis.kinds.kind import Kind, Moment, StepCost
 from ddpmon.analysis.kinds.relevance import BOUND, RELEVANT, SHORTEST_MS, STAYS, cost, gradient_transfer, lasting_cost
 from ddpmon.analysis.processes.causes import BYTES_PER_S, TIMES
@@ -17,7 +18,7 @@ from ddpmon.analysis.statistics.arrays import column_medians, medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, over_peers, some_of
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MB, MIB, binary_size, counted
+from ddpmon.analysis.words import counted
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
 
 LITTLE = 0.1
@@ -116,8 +117,8 @@ def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
         mine, theirs = rates[busy], float(np.median([rate for name, rate in rates.items() if name != busy]))
         if TIMES.reached(mine / max(theirs, 1.0)) and BYTES_PER_S.reached(mine - theirs):
             return (
-                f" The network of {busy} carries {mine / MB:,.0f} MB/s, and the networks of the other hosts carry"
-                f" {theirs / MB:,.0f}. Look for other programs that use the link of {busy}."
+                f" The network of {busy} carries {numbers.size(mine)}/s, and the networks of the other hosts carry"
+                f" {numbers.size(theirs)}/s. Look for other programs that use the link of {busy}."
             ), busy
     if len(hosts) < 2 or "" in hosts:
         return "", None
@@ -147,20 +148,20 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
     )
     if 0 < size < BUCKETS * LEAST_BUCKET_BYTES:
         overlap = (
-            f"{binary_size(size)} is so little data that more bandwidth or smaller buckets would not help: most of the"
+            f"{numbers.size(size)} is so little data that more bandwidth or smaller buckets would not help: most of the"
             " time is latency between ranks. With larger batches, ranks synchronise less often."
         )
     elif 0 < size < ONE_BUCKET_BYTES:
         overlap = (
             "Nearly all gradients are in one DDP bucket, which DDP sends after backward."
-            f" bucket_cap_mb={size / BUCKETS / MIB:.2g} makes {BUCKETS} buckets. If the link is as fast as now,"
+            f" bucket_cap_mb={size / BUCKETS / 2**20:.2g} makes {BUCKETS} buckets. If the link is as fast as now,"
             f" backward then hides {hidden:.1f} ms, and steps are up to {step / (step - hidden):.2f}x faster."
         )
     link = "ddpmon run --buckets measures the speed of the link."
     if bandwidth:
         link = f"The measured bus bandwidth is {bandwidth:.2g} GB/s; compare this with the speed of the link."
     accumulated = step / (step - transfer + transfer / times)
-    return {"size": binary_size(size), "times": times, "accumulated": accumulated, "overlap": overlap, "link": link}
+    return {"size": numbers.size(size), "times": times, "accumulated": accumulated, "overlap": overlap, "link": link}
 
 
 def _of_collectives(parallelism: str, half: float) -> str:

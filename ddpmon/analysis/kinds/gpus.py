@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ddpmon import numbers
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.memory import nearly_full
 from ddpmon.analysis.processes.causes import SLOWER_CLOCK
 from ddpmon.analysis.processes.conditions import median_of
 from ddpmon.analysis.processes.gpus import OF_PROGRAMS, error_words
-from ddpmon.analysis.words import GIB, named_ranks
+from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser
 
 HARMLESS = frozenset({"power cap"})
@@ -131,11 +132,11 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
         elif sort == CONTEXTS:
             who = sorted({user.rank for user in everyone})
             hold = "holds" if len(who) == 1 else "hold"
-            text = f"{named_ranks(who, world)} also {hold} {total / GIB:.1f} GiB on {gpus}"
+            text = f"{named_ranks(who, world)} also {hold} {numbers.size(total)} on {gpus}"
         else:
             of = {LEFT_OVER: " of an ended run", OF_RUN: " of this run"}.get(sort, "")
-            text = f"{first.title}{of} holds {held[pid] / GIB:.1f} GiB on {gpus}"
-            more = f"; {len(held) - 1} more hold {(total - held[pid]) / GIB:.1f} GiB" if len(held) > 1 else ""
+            text = f"{first.title}{of} holds {numbers.size(held[pid])} on {gpus}"
+            more = f"; {len(held) - 1} more hold {numbers.size(total - held[pid])}" if len(held) > 1 else ""
         yield moment.finding(
             {"bytes_by_pid": {str(each): size for each, size in held.items()}},
             ranks,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ddpmon import numbers
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
 from ddpmon.analysis.run_state import STARTING_S
 from ddpmon.analysis.statistics.trend import Trend
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import GIB, MIB, fitting_parts, named_ranks, time_range
+from ddpmon.analysis.words import fitting_parts, named_ranks, time_range
 from ddpmon.messages import DeviceMark, Finding
 
 HARMFUL_PER_HOUR = Threshold(
@@ -113,7 +114,7 @@ def gpu_memory_growth(moment: Moment) -> Iterator[Finding]:
         first = grown[0].memory
         left = first.gpu_total_bytes - (first.gpu_used_bytes or 0) if first.gpu_total_bytes else None
         in_tensors, lead = first.gpu_allocated_bytes, f"rank {first.rank}'s GPU memory grows"
-        advice = KEPT if in_tensors is None else f"{KEPT}; tensors use {in_tensors / GIB:.1f} GiB of that"
+        advice = KEPT if in_tensors is None else f"{KEPT}; tensors use {numbers.size(in_tensors)} of that"
         yield _growth(moment, grown, grown[:1], left, lead=lead, advice=advice)
 
 
@@ -148,13 +149,13 @@ def _growth(
         if CERTAIN.reached(longest_s / max(shortest_s, 1e-9)):
             span_s, full = [round(shortest_s), round(longest_s)], time_range(shortest_s, longest_s)
     text = fitting_parts(
-        f"{lead} {per_s * 60 / MIB:,.0f} MiB a minute",
-        (1, f", {size / GIB:.1f} GiB now"),
+        f"{lead} {numbers.size(per_s * 60)} a minute",
+        (1, f", {numbers.size(size)} now"),
         (0, f"; full in {full}" if full else ""),
         (2, f"; grows on {named_ranks(ranks, moment.evidence.world_size)}" if len(ranks) > 1 else ""),
     )
     whole = f" At this pace, the memory is full in {full}." if full else ""
-    words = Words(text, f"{advice}. It grows by {per_s * 3600 / GIB:,.1f} GiB an hour.{whole}")
+    words = Words(text, f"{advice}. It grows by {numbers.size(per_s * 3600)} an hour.{whole}")
     facts = {"bytes_per_s": per_s, first.name: float(size), "times_per_hour": times, "full_in_s": span_s}
     return moment.finding(facts, ranks, severity="warn" if is_harmful else "info", words=words)
 
@@ -167,7 +168,7 @@ def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
 
 @Kind(
     "info",
-    "rank {rank}'s GPU memory is {share:.0%} full:| {left} MiB left|{several}",
+    "rank {rank}'s GPU memory is {share:.0%} full:| {left} left|{several}",
     "If a batch is longer than all batches so far, it may not fit. Use smaller batches, activation checkpointing or"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. {of_torch}",
     gone="GPU memory is no longer nearly full",
@@ -184,7 +185,7 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
     of_torch = "ddpmon did not measure how much of this memory is torch's cache."
     if reserved is not None and in_tensors is not None:
         of_torch = (
-            f"torch has reserved {reserved / GIB:.1f} GiB of that memory, and tensors use {in_tensors / GIB:.1f} GiB."
+            f"torch has reserved {numbers.size(reserved)} of that memory, and tensors use {numbers.size(in_tensors)}."
         )
     several = f"; {named_ranks(ranks, moment.evidence.world_size)} above {NEARLY_FULL.enter:.0%}"
     yield moment.finding(
@@ -193,7 +194,7 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
         severity="warn" if FULL.reached(shares[worst]) else "info",
         beside={
             "rank": worst,
-            "left": f"{left / MIB:,.0f}",
+            "left": numbers.size(left),
             "several": several if len(ranks) > 1 else "",
             "of_torch": of_torch,
         },
@@ -203,8 +204,8 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "rank {rank}'s GPU memory is short:| torch released its cache in {seconds} of 30 s|{several}",
-    "Each time, the GPU is idle until torch has freed and reallocated memory. torch has reserved {reserved:.1f} GiB,"
-    " and tensors use {in_tensors:.1f} GiB of that. Against fragmentation, set"
+    "Each time, the GPU is idle until torch has freed and reallocated memory. torch has reserved {reserved},"
+    " and tensors use {in_tensors} of that. Against fragmentation, set"
     " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. If the model needs all of the memory, use smaller batches or"
     " activation checkpointing.",
     gone="torch no longer releases its cache to find GPU memory",
@@ -230,7 +231,7 @@ def allocator_retries(moment: Moment) -> Iterator[Finding]:
             beside={
                 "rank": rank,
                 "several": several,
-                "reserved": (most.gpu_reserved_bytes or 0) / GIB,
-                "in_tensors": (most.gpu_allocated_bytes or 0) / GIB,
+                "reserved": numbers.size(most.gpu_reserved_bytes or 0),
+                "in_tensors": numbers.size(most.gpu_allocated_bytes or 0),
             },
         )

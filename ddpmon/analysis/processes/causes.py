@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Literal
 
+from ddpmon import numbers
 from ddpmon.analysis.processes.conditions import Conditions, median_of, typical
 from ddpmon.analysis.processes.core_rivals import MORE_QUOTA, rival_of, rivals_facts
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import GIB, MB, counted, rank_list
+from ddpmon.analysis.words import counted, rank_list
 
 SLOWER_CLOCK = Threshold(
     0.07,
@@ -25,7 +26,7 @@ SLOWER_CLOCK = Threshold(
 FAULT_MS = 8.0
 """Milliseconds that a page fault takes if it waits for a disk: one seek; solid-state disks take less."""
 BYTES_PER_S = Threshold(
-    10 * MB,
+    10e6,
     of="bytes per second that a rank reads from storage, or by which a host's network traffic exceeds other hosts'",
     why="A judgement call: any disk or link moves this amount in a tenth of a second, so traffic below it "
     "cannot be what slows a rank down.",
@@ -39,7 +40,7 @@ TIMES = Threshold(
 
 
 SWAPPED_BYTES = Threshold(
-    GIB // 16,
+    1 << 26,
     of="bytes of a rank in swap, if it also has many more page faults than its peers",
     why="A judgement call: Linux swaps out a few megabytes that nobody uses.",
 )
@@ -283,7 +284,7 @@ def _page_faults(late: Lateness, mine: Conditions, others: Sequence[Conditions])
         "page_faults",
         f", {faults:,.0f} page faults/s from disk",
         f"{late.who} waits for a disk at {faults:,.0f} page faults a second, and {late.others} at {theirs:,.0f}",
-        f"{mine.swapped_bytes / GIB:.1f} GiB of its memory are in swap: use less memory, or give it more"
+        f"{numbers.size(mine.swapped_bytes)} of its memory are in swap: use less memory, or give it more"
         if mine.swapped_bytes >= SWAPPED_BYTES.enter
         else "its memory is swapped out, or it maps files that are not in the page cache",
         {"major_faults_per_s": faults, "peers_major_faults_per_s": theirs, "swapped_bytes": mine.swapped_bytes or None},
@@ -299,8 +300,9 @@ def _reads(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Ca
         return None
     return Cause(
         "reads",
-        f", reads {mine.read_bytes_per_s / MB:,.0f} MB/s from disk",
-        f"{late.who} reads {mine.read_bytes_per_s / MB:,.1f} MB/s from storage, and {late.others} {reads / MB:,.1f}",
+        f", reads {numbers.size(mine.read_bytes_per_s)}/s from disk",
+        f"{late.who} reads {numbers.size(mine.read_bytes_per_s)}/s from storage,"
+        f" and {late.others} {numbers.size(reads)}/s",
         "either the other ranks find their files in the page cache, or this rank reads more files. "
         "The reads of its DataLoader workers come on"
         " top",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ddpmon import numbers
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import MB
 from ddpmon.messages import DataReader, StackSamples
 
 FEWEST_LOOKS = 8
@@ -78,8 +78,8 @@ def loading_words(samples: StackSamples) -> str:
 
 
 def _where(samples: StackSamples) -> str:
-    rate = sum(one.read_bytes_per_s for one in samples.readers) / MB
-    speed = f", read at {rate:,.1f} MB/s" if rate >= 0.1 else ""
+    rate = sum(one.read_bytes_per_s for one in samples.readers)
+    speed = f", read at {numbers.size(rate)}/s" if rate >= 1e5 else ""
     if not samples.file_system:
         return speed
     kind = samples.file_system

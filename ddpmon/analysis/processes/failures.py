@@ -17,6 +17,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ddpmon import numbers
 from ddpmon.analysis.processes.explanation import (
     Explanation,
     chain,
@@ -30,7 +31,7 @@ from ddpmon.analysis.processes.explanation import (
     with_line,
 )
 from ddpmon.analysis.processes.launcher import Ended
-from ddpmon.analysis.words import GIB, counted, named_ranks
+from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Attempt, Failure
 
@@ -268,9 +269,9 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
     rank = failure.rank
     others = [size for other, (size, _) in resident.items() if other != rank]
     size, workers = resident.get(rank, (0, None))
-    held = f"Rank {rank} last used {size / GIB:.1f} GiB" if rank in resident else ""
-    beside = f", the others {max(others) / GIB:.1f} at most" if held and others else ""
-    on_top = f"; its DataLoader workers used {workers / GIB:.1f} GiB more" if workers is not None else ""
+    held = f"Rank {rank} last used {numbers.size(size)}" if rank in resident else ""
+    beside = f", the others {numbers.size(max(others))} at most" if held and others else ""
+    on_top = f"; its DataLoader workers used {numbers.size(workers)} more" if workers is not None else ""
     measured = f"{held}{beside}{on_top}. " if held else ""
     return (
         f"{measured}Use fewer ranks, fewer DataLoader workers or smaller batches. Stored losses with their graph, lists"

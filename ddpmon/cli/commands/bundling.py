@@ -27,14 +27,15 @@ def bundle(run: str | None, output: Path | None) -> None:
 
     RUN is a run's name or the beginning of its id; the default is the latest run.
     """
-    from ddpmon import runs
+    from ddpmon import numbers, runs
     from ddpmon.export.bundle import write_bundle
 
     target = runs.find(run)
     file = output or Path(f"ddpmon-{target.id}.tar.gz")
     with drafted(file) as draft:
         parts = write_bundle(target, draft or file)
-    print(f"{file} ({_size(file.stat().st_size)}) contains what ddpmon knows about {target.name} ({target.id}):")
+    size = numbers.disk_size(file.stat().st_size)
+    print(f"{file} ({size}) contains what ddpmon knows about {target.name} ({target.id}):")
     for part in parts:
         print(_line(part))
     print(
@@ -44,9 +45,7 @@ def bundle(run: str | None, output: Path | None) -> None:
 
 
 def _line(part: Part) -> str:
-    size = "missing" if part.size_bytes is None else _size(part.size_bytes)
+    from ddpmon import numbers
+
+    size = "missing" if part.size_bytes is None else numbers.disk_size(part.size_bytes)
     return f"  {part.name:<13}{size:>9}  {part.text}"
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{-(-size_bytes // 1000)} kB"

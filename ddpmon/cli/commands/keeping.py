@@ -71,15 +71,16 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     """
     import sys
 
+    from ddpmon import numbers
     from ddpmon.errors import UsageError
-    from ddpmon.launch import removal, retention
+    from ddpmon.launch import retention
 
     if not keep:
         raise UsageError(f"prune needs a limit for all runs: set --keep or DDPMON_KEEP to {retention.GRAMMAR}")
     plan = retention.plan(retention.parse(keep, "--keep"))
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
-        print(f"nothing to delete: {runs_there} {removal.bytes_text(plan.size_bytes)}, and the limit is {keep}")
+        print(f"nothing to delete: {runs_there} {numbers.disk_size(plan.size_bytes)}, and the limit is {keep}")
         return 0
     total = retention.sum_text(plan.going)
     if not (dry_run or yes or sys.stdin.isatty()):

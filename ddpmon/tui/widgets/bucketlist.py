@@ -12,7 +12,7 @@ from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.scrolling import moved
 
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backward ends ", "muted")]
-_HEADER = f"{'bucket':>9}{'MB':>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
+_HEADER = f"{'bucket':>9}{numbers.MEGA:>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
 _BAR_LEAST = 16
 _PICTURE_FROM = 9
 """Number of lines from which the sizes are drawn as a picture."""
@@ -72,7 +72,7 @@ def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: in
         bucket = buckets[place]
         line: Line = [
             (f"{name(bucket, buckets):>9}", "strong"),
-            (f"{numbers.ms(bucket.payload_bytes / 1e6):>8}", "text"),
+            (f"{numbers.ms(bucket.payload_bytes / numbers.KILO**2):>8}", "text"),
             (f"{numbers.ms(bucket.launch_ms):>13}{numbers.ms(bucket.end_ms):>8}", "text"),
             (f"{numbers.ms(bucket.transfer_ms):>10}", "comm"),
         ]

@@ -116,12 +116,6 @@ def tree(rows: list[Branch], width: int) -> list[Line]:
     return lines
 
 
-def _bytes(payload: float) -> str:
-    """Return a number of bytes in the units of nccl-tests, powers of ten: 97.5 MB."""
-    scaled = numbers.short(payload)
-    return f"{scaled} B" if scaled[-1:].isdigit() else f"{scaled[:-1]} {scaled[-1:].replace('k', 'K')}B"
-
-
 def _faster(gain: float | None) -> str:
     gain = finite(gain)
     return numbers.NONE if gain is None else "no gain" if gain < 1.005 else f"{gain:.2f}x faster"
@@ -144,7 +138,7 @@ def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Lin
     if _of_collectives(shown):
         return [first]
     second: Line = [
-        (" bytes a step ", "muted"), (_bytes(shown.payload_bytes), "text"),
+        (" bytes a step ", "muted"), (numbers.size(shown.payload_bytes), "text"),
         ("   bus bandwidth ", "muted"), (speed, "text" if finite(bandwidth) is not None else "muted"),
     ]  # fmt: skip
     if size(first) + size(second) + 2 <= width:

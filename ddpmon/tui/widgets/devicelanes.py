@@ -140,7 +140,7 @@ def _used(ranks: int, lines: int) -> int:
 def _head(name: str, courses: list[Course]) -> Line:
     """Return the head of a column of lanes: its quantity, and the value of a full lane."""
     full = f", full: {written(QUANTITIES[name].unit)(courses[0].high)}" if courses else ""
-    full += " GiB" * (bool(courses) and name in {"rss", "gpu_memory"})
+    full += f" {numbers.GIGA}" * (bool(courses) and name in {"rss", "gpu_memory"})
     return [(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")]
 
 

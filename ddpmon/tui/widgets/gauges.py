@@ -53,7 +53,7 @@ def _up_to(value: float) -> Get:
     return lambda _: value
 
 
-_TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / 2**30:.0f}")
+_TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / numbers.KILO**3:.0f}")
 _FULL: dict[str, Get] = {
     "gpu": _up_to(100.0),
     "gpu_memory": QUANTITIES["gpu_memory_total"].get,

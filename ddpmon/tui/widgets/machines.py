@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.analysis.words import GIB, counted
+from ddpmon.analysis.words import counted
 from ddpmon.messages import GPU_COUNTERS, NO_RANK, QUANTITIES, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite
@@ -64,7 +64,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
 def named_user(user: GpuUser) -> str:
     """Return the name and memory of another process on a GPU: rank 3, 0.5 GiB; vllm 4711, 38.0 GiB."""
     name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain(user.name)} {user.pid}".strip()
-    return f"{name}, {user.used_bytes / GIB:.1f} GiB"
+    return f"{name}, {numbers.size(user.used_bytes)}"
 
 
 def others_on_gpus(snapshot: Snapshot) -> str:
@@ -126,8 +126,7 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
         texts.append(f"ranks use {used} of {counted(cores, 'core')}" if cores else f"ranks use {used} cores")
     resident = [value for rank in ranks if (value := QUANTITIES["rss"].get(rank)) is not None]
     if resident:
-        total = sum(resident) / 2**30
-        texts.append(f"memory {total:,.0f} GiB" if total >= 100 else f"memory {total:.1f} GiB")
+        texts.append(f"memory {numbers.size(sum(resident))}")
     return texts
 
 
