@@ -3,27 +3,14 @@
 import numpy as np
 import pytest
 
-from tests.analysis.noise import STEP_MS, wandering
-from tests.findings import judged, unfold
+from tests.analysis.noise import wandering
+from tests.findings import judged
 from tests.worlds import own_times, records, world_of, world_with
 
 
 def slow(found):
     """Return the findings of ranks that are slow now."""
     return [f for f in found if f.kind == "straggler" and f.severity == "warn" and f.until_step is None]
-
-
-def test_a_quarter_of_a_step_shows_in_ranks_that_wander_and_its_first_step_stays_as_it_was_told():
-    """Although the window has moved on by then, and holds nothing of the time before."""
-    own = own_times(1100, 8, noise=0.01, seed=4) * wandering(1100, 8, share=0.05, lasts=33, seed=4)
-    own[300:, 5, 2] += 0.25 * STEP_MS
-    moments = unfold(world_with(own))
-    told = [finding for moment in moments for finding in slow(moment.findings)]
-    assert {finding.ranks[0] for finding in told} == {5}
-    assert {finding.since_step for finding in told} == {302}
-    assert len(told) >= 35  # of the 40 moments since
-    events = [event for moment in moments for event in moment.events if event.text.startswith("rank")]
-    assert [event.text.startswith("rank 5 is slow") for event in events if "rank 5" in event.text] == [True]
 
 
 def test_of_a_thousand_ranks_that_wander_one_is_far_out_and_not_slow():

@@ -99,7 +99,7 @@ def errors_us(agreement, offset_us, ppm, shared, told):
     return abs(round(agreement.offset_s * 1e6) - round(true - shown)) - abs(end - shown) * abs(ppm) / 1e6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     offset_us=st.integers(-9 * HOURS_US, 9 * HOURS_US),
     ppm=st.floats(-100, 100),
@@ -121,7 +121,7 @@ def test_the_true_offset_lies_within_what_is_told(offset_us, ppm, noise_us, outl
     assert agreement.drift_ppm == pytest.approx(-ppm, abs=1 + 2e6 * max(noise_us) / (count * 20_000) + 1e-4 * abs(ppm))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     later_us=st.integers(-4000, 4000),
     offset_us=st.integers(-9 * HOURS_US, 9 * HOURS_US),

@@ -135,6 +135,7 @@ def test_a_host_is_not_blamed_for_some_of_its_ranks_nor_where_there_is_but_one(h
     (finding,) = judged(world_with(own), Evidence(world_size=6, conditions=everyone(6, host=hosts)))
     assert (finding.kind, finding.ranks, finding.evidence.get("host")) == ("several_stragglers", [1, 2], host)
     assert "machine" not in finding.advice
+    assert ("They are all on b." in finding.advice) == bool(host)
 
 
 def test_rank_0_late_between_its_steps_is_told_what_only_rank_0_does():

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
+from ddpmon.analysis.statistics.arrays import NARROW, medians
 from ddpmon.analysis.statistics.excess import over_peers, steady
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, NARROW, NARROW + 1, NARROW + 2])
 def test_the_excess_is_over_the_median_of_the_others_ties_included(ranks):
     values = np.random.default_rng(0).integers(0, 6, (60, ranks)).astype(float)
     others = [np.median(np.delete(values, column, axis=1), axis=1) for column in range(ranks)]
+    np.testing.assert_array_equal(medians(values), np.median(values, axis=1))
     assert np.allclose(over_peers(values), values - np.column_stack(others))
 
 

@@ -68,14 +68,6 @@ def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
     assert sentence(cause, 3).startswith("rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3")
 
 
-def test_ranks_that_all_failed_alike_are_not_told_apart():
-    text = TABLE.format(code=1).replace("-15 (pid: 5700)  (SIGTERM)", "1 (pid: 5700)")
-    cause = first(read_table(text), [], dict.fromkeys(range(3), "ModuleNotFoundError: No module named 'foo'"))
-    assert (
-        sentence(cause, 3) == "all 3 ranks failed in the same way: ModuleNotFoundError: No module named 'foo', exit 1"
-    )
-
-
 OWN_WORDS = [
     "ValueError: no such class on rank {0} (pid {1})",
     "RuntimeError: CUDA error: device-side assert on cuda:{0}",

@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import BadLoss, Evidence
 from ddpmon.messages import OWN_PHASES
-from tests.findings import judged, unfold
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 NOTHING = Evidence()
@@ -33,18 +33,6 @@ def test_too_few_steps_tell_nothing():
     own[:, 0, 0] += 5
     assert found_in(own) == []
     assert found_in(own[:5]) == []
-
-
-def test_a_finding_stays_while_some_of_it_is_left_and_goes_when_it_ends():
-    own = own_times(400, 4, noise=0.02)
-    own[100:, 2, 0] += 5
-    own[200:, 2, 0] -= 3
-    own[300:, 2, 0] -= 2
-    told = {moment.steps: moment.findings for moment in unfold(world_with(own), every=50)}
-    assert [[f.ranks for f in told[steps]] for steps in (100, 200, 300)] == [[], [[2]], [[2]]]
-    assert [f.until_step is None for steps in (200, 300) for f in told[steps]] == [True, True]
-    (over,) = told[400]
-    assert (abs(over.since_step - 102) <= 2, abs(over.until_step - 301) <= 2) == (True, True)
 
 
 def test_a_rank_with_more_samples_is_a_matter_of_load_not_of_speed():

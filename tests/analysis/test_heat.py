@@ -239,16 +239,6 @@ def test_a_long_step_of_all_ranks_is_a_column_of_steps_and_nothing_in_own_time()
     assert (heat.judged("own", 1, 100).cells == IN_NOISE).all()
 
 
-def test_lateness_begins_with_its_step_also_in_longer_columns():
-    own = noisy(400, 8, share=0.01)
-    own[300:, 5, 0] += 27 * 0.3
-    heat = heat_of(own)
-    assert np.flatnonzero(heat.judged("data", 1, 200).cells[5] >= LATE)[0] == 100
-    eight = heat.judged("data", 8, 50)
-    assert abs(8 * (eight.first_bin + np.flatnonzero(eight.cells[5] >= LATE)[0]) - 301) <= 8
-    assert (heat.judged("forward", 1, 200).cells == IN_NOISE).all()
-
-
 def test_a_bin_that_is_not_full_does_not_stand_out_for_it():
     own = noisy(1600, 8, share=0.2)
     own[-1, 3] = own_times(1, 1)[0, 0] * 1.6  # three deviations of a step, eight of a bin; the last bin holds no other

@@ -58,7 +58,7 @@ def test_however_it_comes_in_it_is_the_same(count, batches, seed):
         assert at_once.view("own", span, None, 100) == bit_by_bit.view("own", span, None, 100)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 40_000), st.floats(0.01, 1.0), st.floats(0.0, 1.0), st.integers(1, 600))
 def test_any_stretch_is_told_whole_and_as_finely_as_it_is_known(count, share, place, points):
     history = history_of(flat(count), batch=40_000)
@@ -132,7 +132,7 @@ def test_ranks_that_told_nothing_are_left_out():
     assert told.weight.tolist() == [True, False]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=4), min_size=1, max_size=40)
 )
@@ -148,7 +148,7 @@ def test_nothing_at_all():
     assert History(["own"]).until(5.0).series("own").seconds == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(1, 30_000), st.floats(0.0, 1.1))
 def test_earlier_it_was_what_it_is_said_to_have_been_and_it_goes_on_from_there(count, share):
     values = np.arange(3.0 * count).reshape(-1, 3)

@@ -48,16 +48,6 @@ def test_a_host_whose_ranks_are_all_late_is_one_finding_about_it(ranks, each):
     assert "host1" in finding.advice
 
 
-def test_of_most_of_its_ranks_it_is_said_where_they_are():
-    (finding,) = found(16, 8, range(6))
-    assert (finding.kind, finding.ranks, finding.evidence["host"]) == (
-        "several_stragglers",
-        [0, 1, 2, 3, 4, 5],
-        "host0",
-    )
-    assert "They are all on host0." in finding.advice
-
-
 @pytest.mark.parametrize(
     ("ranks", "each", "late"),
     [
@@ -156,22 +146,22 @@ def test_what_its_machine_sends_and_reads_stands_beside_that_of_others():
 
 
 def test_a_host_is_told_once_from_its_first_step_and_once_when_it_is_over():
-    own = own_times(1300, 8, noise=0.05)
-    own[300:900, 4:, DATA] += 8
+    own = own_times(700, 8, noise=0.05)
+    own[200:450, 4:, DATA] += 8
     moments = unfold(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)), every=50)
     began, ended = (event.text for moment in moments for event in moment.events)
     assert began.startswith("host1 is slow: all 4 ranks +")
     assert ended.startswith("host1 has recovered")
     for moment in moments:
         lasting = [finding for finding in moment.findings if finding.until_step is None]
-        assert bool(lasting) == (350 <= moment.steps <= 900)
-        assert {(finding.kind, finding.since_step) for finding in lasting} <= {("slow_host", 302)}
+        assert bool(lasting) == (250 <= moment.steps <= 450)
+        assert {(finding.kind, finding.since_step) for finding in lasting} <= {("slow_host", 202)}
 
 
 def test_the_rest_of_a_host_that_becomes_slow_later_ends_nothing_that_was_told_of_its_first_rank():
-    own = own_times(1000, 8, noise=0.03)
-    own[200:, 6, DATA] += 8
-    own[600:, [4, 5, 7], DATA] += 8
+    own = own_times(500, 8, noise=0.03)
+    own[100:, 6, DATA] += 8
+    own[300:, [4, 5, 7], DATA] += 8
     moments = unfold(world_with(own), Evidence(world_size=8, conditions=placed(8, 4)), every=50)
     texts = [event.text for moment in moments for event in moment.events]
     assert [text.partition(":")[0] for text in texts] == ["rank 6 is slow", "ranks 4-5, 7 are slow"]

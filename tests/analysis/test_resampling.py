@@ -25,7 +25,7 @@ def test_blocks_are_as_long_as_the_likeness_of_neighbours_lasts():
 @pytest.mark.parametrize(("steps", "likeness"), [(400, 0.9), (30, 0.3)])
 def test_two_runs_of_the_same_are_told_apart_about_as_seldom_as_promised(steps, likeness):
     """5% are promised. Steps drawn one by one would tell apart half of those that are like their neighbours."""
-    pairs = 40
+    pairs = 20
     drawn = [resampled(chained(steps, likeness, seed)) for seed in range(2 * pairs)]
     apart = sum(
         ratio(a.median, a.medians, b.median, b.medians).certain

@@ -87,12 +87,12 @@ def test_ranks_that_are_late_in_different_phases_have_findings_of_their_own():
 
 
 def test_one_that_becomes_late_after_them_has_a_first_step_of_its_own():
-    own = own_times(900, 8, noise=0.03)
-    own[200:, (1, 3, 6), 0] += LITTLE
-    own[500:, 7, 0] += LITTLE
+    own = own_times(600, 8, noise=0.03)
+    own[100:, (1, 3, 6), 0] += LITTLE
+    own[300:, 7, 0] += LITTLE
     *_, last = unfold(world_with(own), Evidence(world_size=8), every=50)
     found = {tuple(finding.ranks): finding.since_step for finding in above_info(last.findings)}
-    assert found == {(1, 3, 6): pytest.approx(202, abs=1), (7,): pytest.approx(502, abs=1)}
+    assert found == {(1, 3, 6): pytest.approx(102, abs=1), (7,): pytest.approx(302, abs=1)}
 
 
 SEVERAL = Finding("several_stragglers", "warn", "ranks 1, 3, 6 are slow", [1, 3, 6], "data", 10, cost_ms=1.0)

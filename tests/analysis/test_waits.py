@@ -4,11 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.analysis.steps.table import Rows, steps_of
+from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split
 from ddpmon.messages import SYNC_BUFFERS, SYNC_COLLECTIVE, SYNC_GRADIENTS, Step, Sync
-from ddpmon.recording.recorded import recorded_report
-from tests import recordings
 from tests.worlds import own_times, records, world_with
 
 
@@ -165,18 +163,3 @@ def test_ranks_on_clocks_of_their_own_are_aligned_by_the_end_of_the_gradients():
     assert world.wait_ms.tolist() == [[8, 0, 5]]
     assert np.allclose(world.transfer_ms, 1)
     assert world.critical.tolist() == [1]
-
-
-def test_table_and_verdict_of_a_recording_with_buffers_name_the_same_rank(home, monkeypatch):
-    def told(own, **_):
-        before = np.full(own.shape[:2], 4.0)
-        before[:, 2] += 16
-        rows = buffered(before, late_root=True)
-        flat = [msgspec.structs.replace(step, step=step.step - 1) for step in steps_of(rows.table.ravel())]
-        return {rank: flat[rank :: len(rows.ranks)] for rank in rows.ranks}
-
-    monkeypatch.setattr(recordings, "records", told)
-    made = recorded_report(recordings.record(own_times(100, 4)))
-    late = [rank["late_ms"] for rank in made["ranks"]]
-    assert late == pytest.approx([0, 0, 16, 0], abs=0.01)
-    assert "rank 2 is slow" in made["verdict"]

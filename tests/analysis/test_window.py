@@ -18,7 +18,7 @@ def check(world):
         assert np.allclose(world.mean(name), fresh.mean(name), rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 99),
     steps=st.integers(1, 40),

@@ -41,10 +41,6 @@ def test_the_first_burst_of_a_young_run_is_no_slowdown_and_what_outlasts_it_is()
     assert (one.ranks, one.since) == ((5,), FIRST + 120)
 
 
-def test_a_burst_that_is_over_and_cost_little_is_not_told():
-    assert play(with_bursts([(1, 300)]), [340, 600], [up(1, 300)]) == [[], []]
-
-
 def test_a_burst_that_was_taken_for_a_lasting_change_ends():
     own = own_times(600, noise=0.3)
     own[300:320, 1, BACKWARD] += STEP_MS
