@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ddpmon.analysis.compare import ALIKE
+from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import PHASES, Phase
 
@@ -15,11 +16,6 @@ UNUSUAL = Threshold(
     of="relative difference between the median step of a run and that of its slowest or fastest earlier run",
     why="A judgement call: ddpmon reports problems that cost 5% of the time or more. Differences between runs of one"
     " script on one machine are mostly smaller.",
-)
-PART = Threshold(
-    0.3,
-    of="share of the difference between two steps that one phase must explain before ddpmon names it",
-    why="A judgement call: a phase that explains less is only one of several reasons.",
 )
 
 
@@ -82,7 +78,7 @@ def difference(now: Pace, earlier: Sequence[Pace]) -> Difference | None:
         if place != Phase.WAIT
     ]
     most_ms, name = max(parts, key=lambda part: part[0] * (1 if change_ms > 0 else -1))
-    explains = PART.reached(most_ms / change_ms)
+    explains = EXPLAINS.reached(most_ms / change_ms)
     return Difference(
         len(alike), usual, now.step_ms / usual - 1, name if explains else "", most_ms if explains else 0.0
     )

@@ -10,19 +10,13 @@ from typing import Any
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, goes_on
+from ddpmon.analysis.statistics.excess import MOSTLY
 from ddpmon.analysis.steps.pauses import LEAST_US, Pause
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, PROFILING, STARTING_WORKERS, Finding, Loader
 
 FEWEST = 3
 """Minimum number of known pauses of an unknown kind: three have two intervals, the minimum that shows a rhythm."""
-MOSTLY = Threshold(
-    0.8,
-    of="share of the pauses without a known cause that one rank must have before ddpmon names it",
-    why="A judgement call: if two ranks pause in turn, each has half of the pauses. At this value, at most one "
-    "pause in five belongs to another rank.",
-)
 ADVICE = {
     "evaluation": "Evaluate less often or on less data, or let each rank evaluate a part (DistributedSampler).",
     "checkpoint": "Write checkpoints less often, or with torch.distributed.checkpoint.async_save.",

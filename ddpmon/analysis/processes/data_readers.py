@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddpmon import numbers
-from ddpmon.analysis.statistics.excess import EXPLAINS
+from ddpmon.analysis.statistics.excess import EXPLAINS, MOSTLY
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import DataReader, StackSamples
 
 FEWEST_LOOKS = 8
 """Minimum number of samples of processes that load data: fewer may all be of one unusual batch."""
-ONE_WORKER = Threshold(
-    0.8,
-    of="share of the waits for data that are for the same DataLoader worker, while the other workers are mostly idle",
-    why="A judgement call: four equally fast workers either cause a quarter of the waits each, or are all busy.",
-)
 STARVED = Threshold(
     0.25,
     of="share of the time in which processes that load data are ready to run but get no core",
@@ -105,7 +100,7 @@ def slow_worker(samples: StackSamples) -> DataReader | None:
     most = max(samples.readers, key=lambda one: one.looks)
     share = most.looks / sum(one.looks for one in samples.readers)
     others = _idle(samples, most)
-    return most if others is not None and ONE_WORKER.reached(share) and others >= EXPLAINS.enter else None
+    return most if others is not None and MOSTLY.reached(share) and others >= EXPLAINS.enter else None
 
 
 def _idle(samples: StackSamples, slow: DataReader) -> float | None:

@@ -8,23 +8,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.words import counted
 from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamples
 
-EXPLAINS_EXCESS = Threshold(
-    0.6,
-    of="share of a slow rank's excess that must be in one function or line, by the stack samples, before "
-    "ddpmon names it",
-    why="A judgement call: if less of the excess is in one place, there are several causes, and naming one of "
-    "them would mislead.",
-)
-SURE = Threshold(
-    0.3,
-    of="lower end of the 95% interval of the share in `EXPLAINS_EXCESS`, also required before ddpmon names a line",
-    why="A judgement call: this is half of `EXPLAINS_EXCESS`. With "
-    "fewer samples, a peer could show the same by chance.",
-)
 FEWEST_SAMPLES = 8
 """Minimum number of samples that must show a place: fewer may all be of one unusual step."""
 LISTED_SHARE = 0.15
@@ -87,7 +74,7 @@ def slow_line(mine: StackSamples, theirs: StackSamples | None, phase: str, exces
     lines = ours.lines[function]
     most, count = lines.most_common(1)[0]
     alone = (*function, most)
-    if count >= EXPLAINS_EXCESS.enter * lines.total() and _explains(ours, others, alone, excess_ms):
+    if count >= EXPLAINS.enter * lines.total() and _explains(ours, others, alone, excess_ms):
         numbers, where = str(most), alone
     else:
         listed = sorted(line for line, seen in lines.items() if seen >= LISTED_SHARE * lines.total())
@@ -127,9 +114,10 @@ def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
 
 
 def _explains(ours: _Profile, others: _Profile, place: Place, excess_ms: float) -> bool:
+    """Return whether a place explains the excess, even at the lower end of the interval of its time."""
     over = ours.ms(place) - others.ms(place)
-    enough = ours.counts[place] >= FEWEST_SAMPLES and over >= EXPLAINS_EXCESS.enter * excess_ms
-    return enough and _interval(ours, others, place)[0] >= SURE.enter * excess_ms
+    enough = ours.counts[place] >= FEWEST_SAMPLES and over >= EXPLAINS.enter * excess_ms
+    return enough and _interval(ours, others, place)[0] >= EXPLAINS.stay * excess_ms
 
 
 def _interval(ours: _Profile, others: _Profile, place: Place) -> tuple[float, float]:
@@ -177,7 +165,7 @@ class _Profile:
                 inside[function] += stack.count
             for index, frame in enumerate(inner):
                 depths[_parted(frame)[:2]] = len(stack.frames) - index
-        most = [function for function, count in inside.items() if count >= EXPLAINS_EXCESS.enter * self.counts[place]]
+        most = [function for function, count in inside.items() if count >= EXPLAINS.enter * self.counts[place]]
         if not most:
             return ""
         innermost = max(most, key=depths.__getitem__)

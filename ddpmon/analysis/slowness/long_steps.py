@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, CLIP
+from ddpmon.analysis.slowness.series import BLOCK, CLIP_SIGMAS
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Bools, Floats, Ints, column_medians, median, medians
 from ddpmon.analysis.statistics.excess import over_peers, sample_of
@@ -92,7 +92,7 @@ class LongSteps:
         longer = over_peers(own_ms - level)
         spread = SIGMAS_PER_MAD * median(np.abs(longer[:, sample_of(self._ranks)]).ravel())
         self._sigma = spread if not self._sigma else self._sigma + SIGMA_RATE * (spread - self._sigma)
-        is_long = longer > max(LONG_STEP * step_ms, CLIP.enter * self._sigma)
+        is_long = longer > max(LONG_STEP * step_ms, CLIP_SIGMAS * self._sigma)
         begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))
         self._was_long = is_long[-1]
         return self._bet(begins.sum(axis=0).astype(float), self._bet_on_rhythm(begins, step_index), step_index, enough)

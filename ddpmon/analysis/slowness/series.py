@@ -7,17 +7,14 @@ import numpy as np
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, lower_medians, medians
 from ddpmon.analysis.statistics.excess import over_peers, sample_of
-from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
 
 BLOCK = 5
 """Number of steps that are judged together: this delays detection by 4 steps at most, and is cheap per step."""
-CLIP = Threshold(
-    4.0,
-    of="distance from the baseline, in robust standard deviations, at which ddpmon clips an excess",
-    why="In 8 hours with noise of all tested kinds, clipping at 6 gave one false signal (in Pareto noise), and "
-    "clipping at 4 gave none. Clipping at 4 affects 0.006% of normally distributed values.",
-)
+CLIP_SIGMAS = 4.0
+"""Distance from the baseline, in robust standard deviations, at which an excess is clipped. In 8 hours with noise of
+all tested kinds, clipping at 6 gave one false signal (in Pareto noise), and clipping at 4 gave none. Clipping at 4
+affects 0.006% of normally distributed values."""
 RANKS_WITH_PHASES = 2048
 """Number of ranks up to which phases are also judged: beyond, own time shows what matters, and phases cost too much."""
 SMALLEST = (WORTH.enter - 1) / 4
@@ -153,6 +150,6 @@ class Clip:
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)
         self.scale = np.exp(self._log_scale)
         least = LEAST_CLIP * SMALLEST * step_ms
-        limit = np.maximum(CLIP.enter * self.scale, least)[:, None, None]
+        limit = np.maximum(CLIP_SIGMAS * self.scale, least)[:, None, None]
         clipped: Floats = baseline[:, None] + np.clip(around, -limit, limit)
         return clipped

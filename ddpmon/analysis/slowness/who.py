@@ -14,16 +14,9 @@ from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Slowdown
 from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
-from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.statistics.excess import MOSTLY
 from ddpmon.messages import OWN_PHASES
 
-OF_ONE_PHASE = Threshold(
-    0.8,
-    of="share of a rank's excess in one phase, above which ddpmon treats slowness in another phase as a "
-    "different fault",
-    why="A cause that lengthens all phases, such as low clocks, puts about half of the excess into one phase. A slow"
-    " data loader puts all of it into the data phase.",
-)
 TOGETHER_STEPS = 16
 """Number of steps by which first steps may differ and still be one change: noise shifts them by as much."""
 STRONGEST = 32
@@ -172,7 +165,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
     if min(way * change.sum(), way * times[at:].mean(axis=0).sum()) < np.abs(change).max() / 2:
         return None
     change = way * change
-    plain = OF_ONE_PHASE.reached(float(change.max() / max(change.sum(), 1e-9)))
+    plain = MOSTLY.reached(float(change.max() / max(change.sum(), 1e-9)))
     step = signal.step if at == rough else int(rows.first[begin + at])
     return _Change(column, step, up, OWN_PHASES[int(change.argmax())] if plain else None)
 

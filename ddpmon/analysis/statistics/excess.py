@@ -15,6 +15,14 @@ EXPLAINS = Threshold(
     why="If a cause explains half of the excess, it is larger than all other causes together.",
     stay=0.25,
 )
+MOSTLY = Threshold(
+    0.8,
+    of="share of a rank's excess in one phase, of unexplained pauses on one rank, or of waits for data of one "
+    "DataLoader worker, above which ddpmon names only this phase, rank or worker",
+    why="A judgement call: at most a fifth is elsewhere. A cause that lengthens all phases, such as low clocks, puts "
+    "about half of the excess into one phase; two ranks that pause in turn have half of the pauses each; and each of "
+    "four equally fast workers causes a quarter of the waits.",
+)
 SOME = 64
 """Number of ranks that suffice to estimate the usual value: their median has a standard error of 16% of one rank's
 deviation (1.25 / sqrt(64)), and the spread of 64 values is known to 9%. Samples have fewer than twice as many ranks."""
