@@ -174,6 +174,13 @@ def _moe_bursts(rng: Rng, own: Floats) -> None:
             own[begin : begin + int(rng.integers(5, 21)), rank, FORWARD : BACKWARD + 1] *= 1.3
 
 
+def _garbage(rng: Rng, own: Floats) -> None:
+    """Let each rank collect garbage in 3% of its steps, for 1.3 steps, in any phase according to its length."""
+    steps, ranks, phases = own.shape
+    for step, rank in np.argwhere(rng.random((steps, ranks)) < 0.03).tolist():
+        own[step, rank, rng.choice(phases, p=SHARES / SHARES.sum())] += 1.3 * (1 + 0.1 * rng.standard_normal())
+
+
 def _lengths_of_samples(rng: Rng, own: Floats) -> dict[str, Any]:
     """Give each sample a length of its own; forward and backward take time in proportion to the tokens of a batch."""
     tokens = rng.lognormal(5.0, 0.6, (*own.shape[:2], 16)).sum(axis=2)
@@ -202,6 +209,7 @@ NOISES: dict[str, Noise] = {
     "wandering 10%": Noise((white(0.01), wandering(0.10, 33)), takes_turns=True),
     "stalls 0.5%": Noise((white(0.03),), stalls(0.005)),
     "hiccups 3%": Noise((white(0.03),), _pareto_hiccups),
+    "garbage 3%": Noise((white(0.05),), _garbage),
     "periodic 50%": Noise((white(0.05),), _every_50th_step),
     "differing 1.5%": Noise((white(0.03), differing(0.015))),
     "warm-up 400%": Noise((white(0.05), warm_up(4.0))),
@@ -222,9 +230,10 @@ NOISES: dict[str, Noise] = {
     "MoE bursts": Noise((white(0.05),), _moe_bursts, takes_turns=True),
     "evaluations": Noise((white(0.05),), options=_evaluations),
 }
-"""Noises by name. The first 13 are pure: stalls: half a percent of a rank's steps are longer by about a step; hiccups:
-tails of a Pareto distribution in every step; periodic: every 50th step of all ranks; differing: each rank for the whole
-run; warm-up: the first steps; shared: all ranks alike; host: all ranks of a host alike; busy: skewed bursts of some
-steps. Then come mixtures, levels that change, and work that differs on purpose."""
+"""Noises by name. The first 14 are pure: stalls: half a percent of a rank's steps are longer by about a step; hiccups:
+tails of a Pareto distribution in every step; garbage: pauses of a rank in any phase; periodic: every 50th step of all
+ranks; differing: each rank for the whole run; warm-up: the first steps; shared: all ranks alike; host: all ranks of a
+host alike; busy: skewed bursts of some steps. Then come mixtures, levels that change, and work that differs on
+purpose."""
 NEEDS_HOSTS = frozenset(name for name in NOISES if "host" in name)
 """Noises that need at least two hosts."""

@@ -134,12 +134,12 @@ def bursts(draft: Draft, size: float = 0.4, lasts_s: float = 7.0, every_s: float
     return Truth(BURSTS, (draft.rank,), draft.phase, int(when.argmax()) + 1, size=size)
 
 
-def periodic(draft: Draft, size: float = 2.5, every: int = 10) -> Truth:
-    """Make one rank slow in every `every`-th step."""
+def periodic(draft: Draft, size: float = 2.5, every: int = 10, phase: str = "") -> Truth:
+    """Make one rank slow in every `every`-th step, in a given phase or in the draft's."""
     first = draft.place(None)
     when = (np.arange(draft.steps) >= first) & ((np.arange(draft.steps) - first) % every == 0)
-    draft.delay([draft.rank], draft.phase, size, when)
-    return Truth(PERIODIC, (draft.rank,), draft.phase, first + 1, size=size)
+    draft.delay([draft.rank], phase or draft.phase, size, when)
+    return Truth(PERIODIC, (draft.rank,), phase or draft.phase, first + 1, size=size)
 
 
 def irregular(draft: Draft, size: float, share: float) -> Truth:
@@ -314,6 +314,10 @@ def _faults() -> list[Scenario]:
         Scenario("7 of every 25 s", bursts, steps=2400),
         Scenario("every 7th step", partial(periodic, every=7, size=1.75)),
         Scenario("every 10th step", periodic),
+        Scenario(
+            "every 7th step beside garbage", partial(periodic, every=7, size=0.35, phase="other"), "garbage 3%",
+            ranks=4, steps=700,
+        ),
         Scenario("irregular, 10% of steps", partial(irregular, size=70 / 46, share=0.1)),
         Scenario("irregular, 3% of steps", partial(irregular, size=230 / 46, share=0.03)),
         Scenario("irregular, 30% of steps", partial(irregular, size=25 / 46, share=0.3)),

@@ -14,7 +14,7 @@ from ddpmon.analysis.slowness.onset import onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown, gain_without
-from ddpmon.analysis.slowness.stretches import stretches
+from ddpmon.analysis.slowness.stretches import AT_PEERS, Stretches, steps_apart, stretches
 from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
@@ -59,7 +59,10 @@ def describe_ranks(
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
     series = excess.series(start, before.phase if before else None)
-    found = stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None)
+    held = bool(before and before.every)
+    found = _rhythm_of_a_phase(rows, excess, start, held=held)
+    if found is None:
+        found = stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None)
     ranks = {rows.world.ranks[place] for place in group.columns}
     known = [one for one in ended if ranks.issuperset(one.ranks) and one.until is not None]
     past = {(one.since, one.until) for one in known if one.until is not None and one.share == 1}
@@ -67,7 +70,7 @@ def describe_ranks(
     spans = found.spans
     if not spans:
         return [before] if before else []
-    again = recurrence(rows, found, held=bool(before and before.every))
+    again = recurrence(rows, found, held=held)
     if again is not None:
         begin, end = again.spans[0][0], again.spans[-1][1]
         since = int(rows.first[begin])
@@ -110,6 +113,31 @@ def describe_ranks(
             hidden_since=None if hidden is None else int(rows.first[hidden]),
         ),
     ]
+
+
+def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, *, held: bool) -> Stretches | None:
+    """Return the single slow steps of the phase that has them in a rhythm; None if no phase has.
+
+    Pauses in other phases, longer and rarer, may hide the rhythm in own time.
+
+    Args:
+        rows: The run.
+        excess: Excess of the slow ranks.
+        start: Row near which they became slow.
+        held: True if they had a rhythm at the last judgement.
+
+    """
+    for phase in range(len(OWN_PHASES)):
+        found = steps_apart(rows, excess.phases_ms[:, phase], excess.noise_ms[:, phase], start, beside_pauses=True)
+        again = None if found is None else recurrence(rows, found, held=held)
+        if found is None or again is None or again.every is None:
+            continue
+        usual = np.flatnonzero(~found.slow)
+        own = excess.own_ms[usual[usual >= start]]
+        # Beside a rhythm, the ranks may be slow in all steps.
+        if AT_PEERS.reached(median(own) / max(float(excess.own_ms[start:].mean()), 1e-9)):
+            return found
+    return None
 
 
 def _places(rows: RunRows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:

@@ -86,7 +86,7 @@ def stretches(
 
     """
     values, noise, memory = series
-    by_step = _steps_apart(rows, values, noise, start)
+    by_step = steps_apart(rows, values, noise, start)
     if by_step is not None:
         return by_step
     variance = np.square(noise) * memory / rows.steps
@@ -137,13 +137,27 @@ def _slow_rows(
     return slow, level
 
 
-def _steps_apart(rows: RunRows, values: Floats, noise: Floats, start: int) -> Stretches | None:
-    """Label each step by itself if slow and usual steps are far apart and usual ones at the peers' level; else None."""
+def steps_apart(
+    rows: RunRows, values: Floats, noise: Floats, start: int, *, beside_pauses: bool = False
+) -> Stretches | None:
+    """Label each step by itself if slow and usual steps are far apart and usual ones at the peers' level; else None.
+
+    Args:
+        rows: The run.
+        values: [N] The excess.
+        noise: [N] Standard deviation of a step.
+        start: Row near which the ranks became slow.
+        beside_pauses: True to look for the most frequent size of slow steps, beside pauses that are longer and rarer.
+
+    """
     first = max(start, len(rows.blocks))
     some = values[first:]
     if len(some) < NOISE_ROWS:
         return None
     low, high = float(np.quantile(some, 0.05)), float(some.max())
+    if beside_pauses:
+        unexplained = some[some >= low + CERTAIN_Z * median(noise[first:])]
+        high = median(unexplained) if len(unexplained) else high
     last = np.zeros(len(some), np.bool_)
     for _ in range(8):
         above = some > (low + high) / 2

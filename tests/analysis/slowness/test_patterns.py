@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.analysis.slowness.runs import FIRST, FORWARD, STEP_MS, own_times, play, true_gain, up
+from tests.analysis.slowness.runs import FIRST, FORWARD, OTHER, STEP_MS, own_times, play, true_gain, up
 
 
 def test_a_rhythm_that_stops_is_over():
@@ -22,3 +22,14 @@ def test_an_irregular_slowdown_keeps_its_share_and_gain_when_blocks_hide_its_fir
         assert (one.ranks, one.pattern, one.since) == ((4,), "irregular", FIRST + int(when.argmax()))
         assert one.share == pytest.approx(when[:end].mean(), abs=0.02)
         assert one.gain == pytest.approx(true_gain(own[:end], well[:end], 0), rel=0.015)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_longer_and_rarer_pauses_in_other_phases_do_not_hide_a_rhythm(seed):
+    rng, own = np.random.default_rng(seed), own_times(600, ranks=4, seed=seed)
+    for step, rank in np.argwhere(rng.random((600, 4)) < 0.03):
+        own[step, rank, rng.integers(OTHER)] += rng.normal(1.3, 0.1) * STEP_MS
+    own[20::7, 1, OTHER] += 0.35 * STEP_MS
+    for (one,) in play(own, [400, 500, 600], [up(1, 0, evidence="long_steps")]):
+        assert (one.ranks, one.phase, one.pattern, one.every) == ((1,), "other", "steps", 7)
+        assert one.since == FIRST + 20
