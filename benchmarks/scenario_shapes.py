@@ -315,7 +315,7 @@ def _faults() -> list[Scenario]:
         Scenario("every 7th step", partial(periodic, every=7, size=1.75)),
         Scenario("every 10th step", periodic),
         Scenario(
-            "every 7th step beside garbage", partial(periodic, every=7, size=0.35, phase="other"), "garbage 3%",
+            "every 7th step beside garbage", partial(periodic, every=7, size=0.5, phase="other"), "garbage 3%",
             ranks=4, steps=700,
         ),
         Scenario("irregular, 10% of steps", partial(irregular, size=70 / 46, share=0.1)),
