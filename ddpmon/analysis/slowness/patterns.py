@@ -6,6 +6,7 @@ random beginnings over the same time (a permutation test).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Literal
@@ -45,6 +46,9 @@ RECENT = 64
 """Number of latest stretches, which show the current rhythm."""
 OUTLASTS = 2
 """Multiple of the longest earlier stretch from which on the present one is a lasting slowdown."""
+LONE = 3
+"""Multiple of the usual gap between stretches beyond which a first stretch is not part of a rhythm: a rank may have had
+a pause before."""
 FINE = 0.5
 """Maximum length of a row, as a share of a stretch, for the row to show where the stretch begins."""
 
@@ -86,19 +90,29 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
     ][-RECENT:]
     last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
     quiet = float(rows.steps[spans[-1][1] : last + 1].sum())
-    rhythm = _rhythm(rows, begins, single=usual < 2, held=held) if RECURRENCES.reached(len(begins)) else None
+    lone = _lone(begins)
+    rhythmic = begins[lone:]
+    rhythm = _rhythm(rows, rhythmic, single=usual < 2, held=held) if RECURRENCES.reached(len(rhythmic)) else None
     if rhythm is None:
         span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
         begun = found.counts[spans[0][0] :].sum() if found.single else len(spans)
         share = begun / max(span, begun + 1.0)
         return Recurrence(spans, "irregular", None, -quiet * log(1 - share) >= EVIDENCE)
     unit, every = rhythm
+    spans = [one for one in spans if not lone or rows.first[one[0]] >= rhythmic[0]]
     if unit == "seconds":
         quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
     else:
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
     # A due time without a stretch is as unlikely as all due times so far suggest.
-    return Recurrence(spans, unit, every, (quiet // every - 1) * log(2 * len(begins) + 2) >= EVIDENCE)
+    return Recurrence(spans, unit, every, (quiet // every - 1) * log(2 * len(rhythmic) + 2) >= EVIDENCE)
+
+
+def _lone(begins: Sequence[int]) -> int:
+    """Return the number of stretches before a rhythm: each is followed by a gap far longer than the usual one."""
+    gaps = np.diff(begins)
+    is_usual = gaps <= LONE * np.median(gaps) if len(gaps) else np.ones(0, bool)
+    return int(is_usual.argmax()) if is_usual.any() else 0
 
 
 def _rhythm(

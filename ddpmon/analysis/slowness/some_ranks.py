@@ -59,8 +59,7 @@ def describe_ranks(
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
     series = excess.series(start, before.phase if before else None)
-    held = bool(before and before.every)
-    found = _rhythm_of_a_phase(rows, excess, start, held=held)
+    found = _rhythm_of_a_phase(rows, excess, start, before)
     if found is None:
         found = stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None)
     ranks = {rows.world.ranks[place] for place in group.columns}
@@ -70,7 +69,7 @@ def describe_ranks(
     spans = found.spans
     if not spans:
         return [before] if before else []
-    again = recurrence(rows, found, held=held)
+    again = recurrence(rows, found, held=bool(before and before.every))
     if again is not None:
         begin, end = again.spans[0][0], again.spans[-1][1]
         since = int(rows.first[begin])
@@ -115,7 +114,7 @@ def describe_ranks(
     ]
 
 
-def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, *, held: bool) -> Stretches | None:
+def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, before: Slowdown | None) -> Stretches | None:
     """Return the single slow steps of the phase that has them in a rhythm; None if no phase has.
 
     Pauses in other phases, longer and rarer, may hide the rhythm in own time.
@@ -124,11 +123,13 @@ def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, *, held: bool)
         rows: The run.
         excess: Excess of the slow ranks.
         start: Row near which they became slow.
-        held: True if they had a rhythm at the last judgement.
+        before: Their description at the last judgement.
 
     """
-    for phase in range(len(OWN_PHASES)):
-        found = steps_apart(rows, excess.phases_ms[:, phase], excess.noise_ms[:, phase], start, beside_pauses=True)
+    for phase in excess.phases_ms[start:].mean(axis=0).argsort()[::-1].tolist():
+        values, noise = excess.phases_ms[:, phase], excess.noise_ms[:, phase]
+        found = steps_apart(rows, values, noise, start, beside_pauses=True)
+        held = before is not None and before.every is not None and before.phase == OWN_PHASES[phase]
         again = None if found is None else recurrence(rows, found, held=held)
         if found is None or again is None or again.every is None:
             continue

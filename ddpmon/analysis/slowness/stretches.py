@@ -156,7 +156,7 @@ def steps_apart(
         return None
     low, high = float(np.quantile(some, 0.05)), float(some.max())
     if beside_pauses:
-        unexplained = some[some >= low + CERTAIN_Z * median(noise[first:])]
+        unexplained = some[some >= median(some) + CERTAIN_Z * median(noise[first:])]
         high = median(unexplained) if len(unexplained) else high
     last = np.zeros(len(some), np.bool_)
     for _ in range(8):
