@@ -38,7 +38,7 @@ class SnapshotMetrics:
         """Return a family for each quantity, with samples labelled by run; what was not measured is left out."""
         metrics: dict[str, Metric] = {}
         for shot in self._snapshots:
-            run = {"run": plain(shot.run.name), "run_id": shot.run.id}
+            run = {"run": plain(shot.run.name), "run_id": plain(shot.run.id)}
             for name, kind, unit, meaning, samples in _families(shot):
                 suffix = "_total" if kind == "counter" else ""
                 for labels, value in samples:
