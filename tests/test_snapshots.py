@@ -27,16 +27,12 @@ from ddpmon.messages import (
 )
 from ddpmon.source import LiveSource, snapshot_now
 from tests.conftest import wait_for
-from tests.tui import hostile, odd, through_time
+from tests.tui import odd, through_time
 from tests.tui.driving import drive
+from tests.tui.through_time import whole
 
 PACE_S = 0.1
 STACK = Stack(0, 1, 0, 0, 0, 99, [])
-
-
-def whole() -> Snapshot:
-    """With every part that screens request."""
-    return next(shot for shot in hostile.true_snapshots() if shot.heat is not None and len(shot.ranks) == 8)
 
 
 def part(name, **changes):

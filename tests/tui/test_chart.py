@@ -261,7 +261,7 @@ def test_a_log_scale_has_no_place_for_zero_and_says_so():
 FLOATS = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), FLOATS, FLOATS, FLOATS), max_size=20),
     st.integers(1, 200), st.integers(1, 60), st.booleans(), st.sampled_from((0.0, 0.6, 0.9)),

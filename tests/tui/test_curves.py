@@ -52,7 +52,7 @@ def test_an_axis_never_leaves_its_columns(first, length, columns, step):
 numbers_ = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(allow_nan=True, allow_infinity=True), numbers_, numbers_, numbers_), max_size=30),
     st.integers(0, 60), st.integers(0, 12), st.booleans(), st.booleans(),

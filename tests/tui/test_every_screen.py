@@ -1,4 +1,4 @@
-"""Every screen of a recording and of a live run in a real terminal: what it shows, and how it is painted."""
+"""Every screen of a live run, from its form to its end, in a real terminal: what it shows, and how it is painted."""
 
 import re
 import shutil
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
+from ddpmon.launch import stop
 from tests.tui.terminal import DEADLINE_S, Terminal
 
 pytestmark = pytest.mark.e2e
@@ -67,31 +68,27 @@ def step_of(shown: str) -> int:
     return int(found[1].replace(",", "")) if found else 0
 
 
-def test_a_recording_answers_on_every_screen(home):
-    with Terminal("ddpmon", "demo", columns=120, rows=36) as terminal:
-        terminal.wait_for("node01")
-        terminal.press(b" ")
-        terminal.wait_for("paused")
-        terminal.press(b"{{{{{}}}")  # from the beginning: connected, the first step, a rank is late
-        shown = terminal.wait_for("rank 2 is slow: +30")
-        late = step_of(shown)
-        visit(terminal, ANSWERS)
-        inspect_filter_help(terminal, 2)
-        terminal.press(b",,,,")
-        terminal.wait_until(lambda shown: 0 < step_of(shown) < late, "the step before")
-        terminal.press(b"........")
-        terminal.wait_until(lambda shown: step_of(shown) > late, "the step after")
-        terminal.leave()
-    assert runs.all_runs() == [], "the demo leaves no run"
+def start_from_the_form(terminal: Terminal, arguments: str) -> runs.Run:
+    """Fill the form in as fast as it can be typed, correct the folder, and return the run that it starts."""
+    terminal.wait_for("q detach")
+    terminal.press(b"n")
+    terminal.wait_for("Start a run")
+    terminal.press(f"linear_regression.py\t{arguments}\t2\tfrom-the-form\tGREETING=hello\t".encode())
+    terminal.wait_for("hello")
+    terminal.press(b"\r")
+    terminal.wait_for("no script linear_regression.py in")  # the folder is still the dashboard's own
+    terminal.press(f"{TRAINING}\r".encode())
+    terminal.wait_for("WAITING", LIVE_S)
+    (run,) = runs.all_runs()
+    assert "from-the-form" in terminal.screen.display[0]
+    assert (run.environment, run.cwd) == ({"GREETING": "hello"}, str(TRAINING))
+    return run
 
 
-def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
-    checkpoint = str(tmp_path / "point.pt")
-    script = [str(TRAINING / "linear_regression.py"), "--slow", "data:1:25", "--epochs", "5000"]
-    command = ["run", "--nproc", "2", "--grace", "10", *script, "--checkpoint", checkpoint, "--fresh"]
-    with Terminal("ddpmon", *command, columns=120, rows=36) as terminal:
-        terminal.wait_for("WAITING", LIVE_S)
-        terminal.wait_for("importing", LIVE_S)
+def test_a_run_is_started_from_the_form_answers_on_every_screen_and_is_stopped(home, tmp_path):
+    arguments = f"--slow data:1:25 --epochs 5000 --checkpoint '{tmp_path / 'the point.pt'}' --fresh"
+    with Terminal("tests.tui.show", "slow", columns=120, rows=36) as terminal:
+        run = start_from_the_form(terminal, arguments)
         terminal.wait_for("rank 1 is slow", LIVE_S)
         visit(terminal, ANSWERS | {b"7": ("─output of all ranks",)}, LIVE_S)  # it prints nothing before its end
         inspect_filter_help(terminal, 1)
@@ -111,8 +108,10 @@ def test_a_live_run_answers_on_every_screen_and_is_stopped(home, tmp_path):
         terminal.wait_for("stopped on request after")
         visited = terminal.wait_for("q quit")
         assert "x stop" not in visited
-        terminal.leave(130)
-    assert runs.find(None).state() == "stopped"
+        gone = stop.wait_until_gone(run, LIVE_S)
+        assert gone is not None
+        assert gone.state() == "stopped"
+        terminal.leave()
 
 
 def painted(terminal: Terminal, frames: int) -> bytes:
@@ -140,6 +139,7 @@ def test_data_that_pours_in_never_clears_the_screen_and_each_frame_is_shown_at_o
         assert not any(ch > 0x7E for ch in outside), "rows are painted outside of a frame"
         assert b"H" not in outside
         terminal.leave()
+    assert runs.all_runs() == [], "the demo leaves no run"
 
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")

@@ -39,8 +39,6 @@ def test_a_thousand_ranks_fold_and_keep_the_worst():
     source = through_time.slow(1024, late=813, steps=60, begin=30, per_host=8)
     _, text = drive(source, "3", size=golden.WIDE)
     golden.check("heat-many", text, golden.WIDE)
-    assert "█" in "".join(row for row in text.splitlines() if "node101" in row or "-node10" in row)
-    assert "rank 813 alone of" in text
 
 
 def test_gpu_utilization_is_offered_where_a_gpu_tells_it_and_what_it_does_not_tell_is_blank():
@@ -294,9 +292,6 @@ def few(size, *keys, ranks=4, **options):
 def test_a_row_for_each_rank_and_phase_shows_the_cause(size):
     _, text = few(size, "j", "k")
     golden.check("heat-few", text, size)
-    rows = {tuple(row.split()[1:3]): row[20:] for row in text.splitlines() if row.lstrip().startswith("rank ")}
-    assert rows["2", "data"].count("█") > 50
-    assert "█" not in "".join(row for key, row in rows.items() if key != ("2", "data"))
 
 
 def test_the_rank_under_the_cursor_comes_first_where_not_all_fit():

@@ -9,7 +9,6 @@ from ddpmon.tui.watched import Outcome
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen
-from tests.tui.tape import replaying
 
 
 def ranks_shown(text: str) -> list[int]:
@@ -26,7 +25,7 @@ def test_q_leaves_the_run_running_and_so_does_ctrl_c_in_a_mere_viewer(key, owns_
     assert (app.watched.outcome, source.stops) == (Outcome.DETACHED, [])
 
 
-@pytest.mark.parametrize("answer", [("s",), ("y",), ("down", "enter"), ("tab", "space"), ("up", "enter")])
+@pytest.mark.parametrize("answer", [("s",), ("y",), ("down", "enter"), ("tab", "space")])
 def test_stop_stops_and_a_second_one_kills(answer):
     source = FakeSource(snapshots.slow())
     app, text = drive(source, "x", *answer)
@@ -136,11 +135,6 @@ def test_the_cursor_moves_scrolls_and_stays_on_its_rank():
     assert app.views["world"].table.chosen == 63
 
 
-def test_log_scale():
-    assert "loss, log scale, 15 min" in drive(snapshots.slow(), "l")[1]
-    assert "log scale" not in drive(snapshots.slow(), "l", "l")[1]
-
-
 @pytest.mark.parametrize("view", ["world", "ranks", "comm", "devices", "inspect", "logs", "runs"])
 def test_help_lists_every_key_of_the_screen_and_no_other(view):
     opening = ["enter"] if view == "inspect" else [key.keys for key in keys.KEYS if key.opens == view]
@@ -205,8 +199,3 @@ def test_a_list_is_narrowed_by_typing_and_left_as_it_was():
     assert "/ own " in texts[2], "what no name has is not taken"
     assert "chart─" not in texts[3]
     assert app.views["world"].chosen.choice.name == "wait"
-
-
-def test_a_replay_of_80_columns_shows_the_digits_of_all_screens():
-    bar = drive(replaying(snapshots.slow()))[1].splitlines()[-1]
-    assert bar.startswith(" q quit  ? help  123456789 screens  space pause  ⏎ inspect")

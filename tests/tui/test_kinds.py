@@ -2,8 +2,7 @@
 
 import pytest
 
-from ddpmon.tui.text import head_text
-from tests.tui import golden, kinds, snapshots
+from tests.tui import golden, kinds
 from tests.tui.driving import drive
 
 
@@ -11,14 +10,6 @@ def test_kind():
     golden.check("world-tensor_parallel", drive(kinds.tensor_parallel(), "1")[1], golden.NARROW)
     golden.check("comm-fsdp2", drive(kinds.fsdp2(), "4", size=golden.WIDE)[1], golden.WIDE)
     golden.check("comm-alone", drive(kinds.alone(), "4")[1], golden.NARROW)
-
-
-@pytest.mark.parametrize(("kind", "word"), [("fsdp2", "FSDP2"), ("alone", "no DDP"), ("tensor_parallel", "tensor par")])
-def test_the_head_names_it_and_does_not_speak_of_all_reduce(kind, word):
-    first, _, third = head_text(kinds.MADE[kind](), 80)
-    assert word in first
-    assert "all-reduce" not in third
-    assert "no DDP" not in head_text(snapshots.four_on_cpu(), 80)[0]
 
 
 def test_heat_offers_what_is_measured():

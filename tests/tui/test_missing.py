@@ -1,13 +1,16 @@
 """Any field of a snapshot may be missing, none, huge or hostile: every pane of every screen draws what is left."""
 
-import asyncio
-import os
-import time
+import json
+import re
 from functools import cache
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
+from ddpmon.config import NOTIFY
+from ddpmon.export import openmetrics, stacks
+from ddpmon.export.headless import Lines
 from ddpmon.messages import (
     BUCKETS,
     GPU_COUNTERS,
@@ -18,23 +21,20 @@ from ddpmon.messages import (
     Finding,
     Series,
     SeriesRequest,
+    StackView,
     TimelineRequest,
     ViewRequest,
 )
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import fit
-from tests.deadlines import busy_factor
+from ddpmon.tui.notify import sequence
+from ddpmon.tui.text import head_text, table_text
 from tests.findings import finding
-from tests.tui import hostile, measured, snapshots, through_time
+from tests.tui import measured, snapshots, through_time
 from tests.tui.driving import drive
-from tests.tui.hostile_views import assert_plain, dashboard, texts
 from tests.tui.snapshots import replace
 
-SHOWN = int(os.environ.get("DDPMON_SNAPSHOTS", "3"))
-"""How many mutated snapshots are shown on all screens: a thousand take an hour of a core."""
-LONG_S = 10.0
-"""CPU seconds after which a snapshot counts as slow."""
 SIZES = ((78, 18), (150, 44), (8, 3), (1, 1))
 TEXTS = (
     "",
@@ -120,6 +120,28 @@ def test_a_hostile_name_everywhere_at_once_is_shown_on_every_screen():
     drive(whole(), go, size=(160, 50))
 
 
+def command_line_texts(shot):
+    """Yield all that the command line says of a snapshot."""
+    for width in (20, 80, 160):
+        yield from head_text(shot, width)
+        yield from table_text(shot, width)
+    lines = Lines(5.0)
+    yield from lines.of(shot, 0.0)
+    yield from lines.of(shot, 60.0, 60.0)
+    for way in NOTIFY:
+        yield re.sub(r"\A\x07?(\x1b\](9|777);[^\x1b]*\x1b\\)*\Z", "", sequence(way, shot, {}))
+    told = [*shot.stacks, *(StackView(rank.rank, rank.stack) for rank in shot.ranks if rank.stack)]
+    for fresh in (set(), {view.rank for view in told}):
+        yield from stacks.text(told, fresh, shot.run.world_size, 0.0)
+        yield json.dumps(msgspec.to_builtins(stacks.facts(told, fresh, 0.0)))
+    yield from openmetrics.text(shot).split("\n")
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_a_hostile_name_everywhere_does_not_steer_the_terminal_of_a_command(text):
+    assert [line for line in command_line_texts(everywhere(text)) if not line.isprintable()] == []
+
+
 def test_wide_names_leave_the_columns_where_they_are():
     """A host of wide characters takes as many columns as one of narrow ones."""
     calm = snapshots.running(4, 4)
@@ -132,18 +154,3 @@ def test_wide_names_leave_the_columns_where_they_are():
         assert len(set(rows)) == len(ranks)
         ends = {cell_len(row.partition(f" {own} ")[0]) for row, own in zip(rows, own_times, strict=True)}
         assert len(ends) == 1, rows
-
-
-@pytest.mark.parametrize("seed", range(SHOWN))
-def test_a_mutated_snapshot_ends_no_screen_and_no_command(seed):
-    shot, dice = hostile.taken(hostile.true_snapshots(), seed)
-
-    async def show():
-        async with dashboard(shot) as shown:
-            await shown.show(shot, dice)
-
-    began = time.process_time()
-    for text in texts(shot):
-        assert_plain(text)
-    asyncio.run(show())
-    assert time.process_time() - began < LONG_S * busy_factor()

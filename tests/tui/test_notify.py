@@ -9,7 +9,6 @@ from ddpmon.tui.notify import MOST, QUIET_S, Worsening, sequence
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive
-from tests.tui.terminal import Terminal
 
 CALM, SLOW, STALLED, FAILED, DONE = (
     getattr(snapshots, name)() for name in ("running", "slow", "stalled", "failed", "done")
@@ -101,17 +100,3 @@ def test_the_dashboard_writes_it_between_frames_and_only_if_asked():
     assert written(notify="bell") == ["\x07"]
     (once,) = written(notify="desktop")
     assert "rank 13 (node01 gpu5) is slow" in once
-
-
-@pytest.mark.terminal
-def test_in_a_terminal_it_is_a_sequence_of_its_own_and_the_frames_stay_whole():
-    with Terminal("tests.tui.show", "failed", "--owns-run", "--notify", "both") as terminal:
-        shown = terminal.wait_for("q quit")
-        assert "✖ FAILED" in shown
-        assert "CUDA out of memory, exit 1" in shown
-        terminal.wait_for_output(b"\x1b]9;ddpmon gpt2-124m: rank 3 (node00 gpu3) failed first")
-        terminal.press(b"2")
-        assert "]9;" not in terminal.wait_for("problems first, then own time")
-        assert terminal.raw.count(b"\x1b]9;") == terminal.raw.count(b"\x1b]777;notify;") == 1
-        terminal.press(b"q")
-        assert terminal.wait_end() == 0

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.terminal
 
 SHOW = "tests.tui.show"
 LEAVES = b"\x1b[?1049l"
-FULL_S = 4.0
+FULL_S = 2.0
 """So many keys paint more than the terminal and what is before it hold."""
 TRUE_COLOUR, PALETTE = b"38;2;", b"38;5;"
 
@@ -41,7 +41,7 @@ def resize(terminal: Terminal, columns: int, rows: int) -> None:
     os.kill(terminal.process.pid, signal.SIGWINCH)
 
 
-@pytest.mark.parametrize("name", ["linux", "vt100", "xterm-mono", "screen-256color"])
+@pytest.mark.parametrize("name", ["linux", "screen-256color"])
 def test_colours_come_down_to_what_the_terminal_has(name):
     with Terminal(SHOW, "slow", environment={"TERM": name, "COLORTERM": ""}) as terminal:
         shown = terminal.wait_for("q detach")
@@ -55,8 +55,8 @@ def test_colours_come_down_to_what_the_terminal_has(name):
 
 
 @pytest.mark.parametrize(
-    "given", [["LANG=C"], ["LC_ALL=POSIX"], ["LC_ALL=de_DE.ISO-8859-1"], ["LC_ALL=C.UTF-8", "TERM=linux"], ["STY=1.x"]],
-    ids=["C", "POSIX", "latin1", "console", "screen without a locale"],
+    "given", [["LC_ALL=de_DE.ISO-8859-1"], ["LC_ALL=C.UTF-8", "TERM=linux"], ["STY=1.x"]],
+    ids=["latin1", "console", "screen without a locale"],
 )  # fmt: skip
 def test_where_there_is_no_utf8_everything_is_drawn_in_ascii(given):
     unset = [word for name in ("LC_ALL", "LC_CTYPE", "LANG") for word in ("-u", name)]
@@ -72,10 +72,9 @@ def test_where_there_is_no_utf8_everything_is_drawn_in_ascii(given):
         assert terminal.raw.isascii()
 
 
-@pytest.mark.parametrize("name", ["dumb", ""])
-def test_a_terminal_that_can_only_print_gets_lines_and_one_sentence(home, name):
+def test_a_terminal_that_can_only_print_gets_lines_and_one_sentence(home):
     with Terminal(
-        "exec", "--", "sleep", "600", program=(ddpmon_program(),), columns=200, environment={"TERM": name}
+        "exec", "--", "sleep", "600", program=(ddpmon_program(),), columns=200, environment={"TERM": "dumb"}
     ) as terminal:
         terminal.wait_for("waiting")
         shown = "\n".join(terminal.screen.display)

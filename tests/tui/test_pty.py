@@ -45,7 +45,7 @@ def test_a_terminal_that_goes_away_ends_it_quietly(tmp_path, controlling):
     assert told.read_text() == "detached []"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_and_give_the_terminal_back(number):
     with Terminal(SHOW, "slow") as terminal:
         terminal.wait_for("q detach")

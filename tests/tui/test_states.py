@@ -61,22 +61,6 @@ def test_arriving(make, size):
     golden.check(make.__name__.replace("_", "-"), drive(make(), size=size)[1], size)
 
 
-def test_who_does_not_come_out_of_the_first_step_stands_first():
-    _, text = drive(first_step_hangs())
-    table = text.split("─ranks,", maxsplit=1)[1].splitlines()
-    assert table[2].split()[:2] == ["▲", "11"]
-
-
-def test_waiting_counts_how_far_the_ranks_are_and_every_rank_once():
-    _, text = drive(snapshots.waiting())
-    third = text.splitlines()[2]
-    assert " ".join(third.split()) == "not connected 1 importing 1 imported 0 group 14 model 0 training 0"
-    _, text = drive(thousand_arriving(), size=(160, 50))
-    counts = [int(word) for word in text.splitlines()[2].split() if word.isdecimal()]
-    assert sum(counts) == 1024
-    assert counts[0] == 16
-
-
 def test_a_hub_that_does_not_answer_is_told_and_what_to_do():
     rows = drive(FakeSource(silent=14.0))[1].splitlines()
     assert rows[1] == " no answer from the hub for 14s; still trying"
@@ -193,17 +177,6 @@ def test_read_only_is_not_said_where_nothing_could_be_stopped_anyway():
     assert "read-only" not in drive(snapshots.slow())[1]
 
 
-def test_a_standstill_names_who_is_late_first_and_where_the_others_wait():
-    _, text = drive(snapshots.stalled())
-    lines = text.splitlines()
-    top = next(place for place, line in enumerate(lines) if "where every rank is" in line)
-    assert lines[top + 1].startswith("▲ rank 5 ")
-    assert "silent, last in data.py:41 __getitem__" in lines[top + 1]
-    assert "7 ranks 0-4, 6-7" in text
-    assert "waiting in DDP's gradient all-reduce, train.py:198 step" in text
-    assert "next: Look at what rank 5 does" in text
-
-
 def test_a_standstill_of_which_nothing_is_known_keeps_the_charts():
     stalled = snapshots.stalled()
     ranks = [replace(rank, stack=None, health="ok") for rank in stalled.ranks]
@@ -223,17 +196,6 @@ def test_ranks_that_failed_alike_are_told_beside_the_one_that_is_shown(ranks, he
     shot = replace(snapshots.failed(), findings=[finding("rank_failed", "critical", "it failed", ranks)])
     (first, *_) = trouble(shot, 80, 20)
     assert "".join(text for text, _ in first).strip("─ ").startswith(head)
-
-
-@pytest.mark.parametrize("state", ["slow", "waiting", "failed", "stalled"])
-@golden.at((30, 8))
-def test_too_small_for_more_than_the_head(state, size):
-    _, text = drive(snapshots.STATES[state](), size=size)
-    badge, snapshot = BADGES[state], snapshots.STATES[state]()
-    assert text.split()[:2] == [badge.glyph, badge.word]
-    beginning = " ".join(snapshot.verdict.split()[:2])
-    assert beginning in " ".join(text.split())
-    assert "─" not in text.replace("━─", "")
 
 
 def test_every_state_has_a_word_a_glyph_and_a_colour_of_its_own():

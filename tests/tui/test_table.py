@@ -1,10 +1,7 @@
 """Every name of a screen has one, and no key of a screen is dead."""
 
-import pytest
-
 from ddpmon.source.place import Here
 from ddpmon.tui import keys
-from ddpmon.tui.keymap import Key
 from ddpmon.tui.screens import table
 from ddpmon.tui.views import VIEW_FACTS, ViewName
 
@@ -18,22 +15,6 @@ def test_every_name_is_described_and_has_a_screen():
     digits = [view.digit for view in VIEW_FACTS.values() if view.digit]
     assert len(digits) == len(set(digits))
     assert all(view.title and view.question for view in VIEW_FACTS.values() if view.digit)
-
-
-def test_a_name_without_a_screen_fails_at_once(monkeypatch):
-    all_panes = table.panes_by_screen
-    monkeypatch.setattr(
-        table, "panes_by_screen", lambda *given: {name: p for name, p in all_panes(*given).items() if name != "ranks"}
-    )
-    with pytest.raises(LookupError, match="ranks"):
-        made()
-
-
-def test_a_key_that_its_screen_knows_nothing_of_fails_at_once(monkeypatch):
-    more = Key("v", "v", "screen.do('turn')", "", "turn it", views=(ViewName.HEAT,))
-    monkeypatch.setattr(keys, "KEYS", (*keys.KEYS, more))
-    with pytest.raises(LookupError, match="heat: its keys ask for turn"):
-        made()
 
 
 def test_no_screen_does_what_neither_key_nor_mouse_asks_for():

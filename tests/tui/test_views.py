@@ -108,13 +108,6 @@ def test_logs_of_one_rank():
     assert "output of all ranks" in text
 
 
-@pytest.mark.parametrize("keys", [("2",), ("4",), ("6",), ("enter",), ("2", "enter"), ("7",), ("8",)])
-def test_before_the_first_snapshot_every_screen_stands(keys):
-    _, text = drive(FakeSource(), *keys)
-    assert "STARTING" in text
-    assert "q detach" in text or "no rank" in text
-
-
 def test_ranks_are_sorted_by_every_column_both_ways():
     """By data time: the wobble of the made-up ranks is known."""
     calm = snapshots.slow()

@@ -10,7 +10,7 @@ from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.longest_steps import LongestSteps
 from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.analysis.steps.step_sums import SinceStart
-from ddpmon.messages import Finding, Sample
+from ddpmon.messages import Finding, Sample, SeriesRequest, TimelineRequest, ViewRequest
 from ddpmon.store.clock import Clock
 from ddpmon.store.histories import Histories
 from ddpmon.store.parts import with_parts
@@ -78,6 +78,26 @@ def slow(ranks=8, late=5, steps=240, begin=140, extra_ms=9.0, per_host=4, gpu=Fa
     gpu: each rank has one, which works most of the time; the late rank's works ever less, and rank 3's tells nothing.
     """
     return GrantingSource(*copy.deepcopy(_slow(ranks, late, steps, begin, extra_ms, per_host, gpu)))
+
+
+def whole():
+    """A snapshot of eight ranks with every part that screens request."""
+    source = slow(gpu=True)
+    source.request_view(
+        ViewRequest(
+            heat=SeriesRequest(rows=12, columns=40),
+            timeline=TimelineRequest(),
+            cost="start",
+            inspect=SeriesRequest(ranks=((5, 5),), columns=40),
+            stacks=True,
+            series=SeriesRequest(("own",)),
+            samples=SeriesRequest(("gpu", "cpu"), per_column=1, columns=40, ranks=((0, 7),)),
+            strips=SeriesRequest(per_column=8, columns=24, ranks=((0, 7),)),
+            sync=SeriesRequest(per_column=8, columns=40),
+            heat_phases=SeriesRequest(rows=8, columns=40, ranks=((0, 7),), beyond_chance=True),
+        )
+    )
+    return source.current
 
 
 @cache  # many tests look at the same world
