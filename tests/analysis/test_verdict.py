@@ -2,12 +2,13 @@
 
 import pytest
 
+from ddpmon import numbers
 from ddpmon.analysis import verdict
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.analysis.run_state import Signs, state
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
-from ddpmon.analysis.words import named_ranks, rank_list
+from ddpmon.analysis.words import duration, named_ranks, rank_list
 from ddpmon.messages import Finding, PausingView
 from tests.worlds import own_times, world_with
 
@@ -246,3 +247,15 @@ def test_a_finding_is_told_only_where_all_of_its_words_are():
     short = Finding("loss_spiked", "info", "rank 1 was slow", [], until_step=9)
     assert verdict.running([short], summary).findings == (short,)
     assert verdict.ended("done", [Finding("hang", "warn", "it hung")], 9, 3.0, None).findings[0].text == "it hung"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(8.24, "8.2 s"), (59.7, "59 s"), (77.9, "1m17s"), (3599.9, "59m59s"), (7500, "2h05m")]
+)
+def test_a_time_is_cut_as_a_clock_cuts_it(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize("seconds", [60.0, 77.9, 3599.9, 7559.9])
+def test_the_verdict_and_the_head_say_one_time_alike(seconds):
+    assert duration(seconds) == numbers.duration(seconds)
