@@ -315,6 +315,7 @@ def ended(
     seconds: float | None,
     failure: tuple[str, str] | None,
     waited: Waiting | None = None,
+    replayed: bool = False,
 ) -> Verdict:
     """Return the sentence of a run that has ended.
 
@@ -325,10 +326,11 @@ def ended(
         seconds: Length of the run; None: unknown.
         failure: Subject of the sentence about the failure, and the whole sentence.
         waited: The last state before the first step, which is used if there was no step.
+        replayed: A CUDA graph replayed further steps until the end.
 
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
-    topic = ("ended", state)
+    topic, did = ("ended", state), counted(steps, "step") + " and those that a CUDA graph replayed" * replayed
     if state == "failed":
         lead, text = failure or ("", "the command failed; ddpmon logs shows its output")
         return Verdict(text, "critical", topic, len(lead))
@@ -343,36 +345,34 @@ def ended(
         who_and_what = " ".join(_unwatched(unarmed, waited.world_size, over=True))
         return _led(f"{how}{took}, no step recorded:", who_and_what, "warn", *topic)
     if state == "stopped":
-        return Verdict(f"stopped on request after {counted(steps, 'step')}{took}", "info", topic)
+        return Verdict(f"stopped on request after {did}{took}", "info", topic)
     if state == "detached":
-        text = f"{counted(steps, 'step')}{took}; the job continues without ddpmon"
+        text = f"{did}{took}; the job continues without ddpmon"
         return _led("detached:", text, "info", *topic)
     if not steps:
         return _led(f"done{took}:", "no training step recorded", "warn", *topic)
-    done, worst = _led("done:", f"{counted(steps, 'step')}{took}", "info", *topic), _costliest(findings)
+    done, worst = _led("done:", f"{did}{took}", "info", *topic), _costliest(findings)
     if worst is None:
         return done
     return replace(done, text=f"{done.text}; {worst.text}", severity=worst.severity, findings=(worst,))
 
 
-def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int, seconds: float) -> str:
+def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int) -> str:
     """Return the sentence of a run that has ended, for a line that already shows its state.
 
-    A run that is done shows its gravest finding, or the number of steps if it has none.
+    A run that is done shows its gravest finding, or its steps if it has none.
 
     Args:
         sentence: The result of `ended`.
         state: One of END_STATES.
         findings: All findings of the run.
         steps: Number of steps.
-        seconds: Length of the run.
 
     """
     if state != "done" or not steps:
         return sentence
     worst = _costliest(findings)
-    took = f" in {duration(seconds)}" if seconds >= 0 else ""  # A negative length means that the clock was set back.
-    return worst.text if worst else f"{counted(steps, 'step')}{took}"
+    return worst.text if worst else sentence.removeprefix("done: ")
 
 
 def _costliest(findings: Sequence[Finding]) -> Finding | None:

@@ -111,6 +111,5 @@ def _verdict(run: Run) -> ListedVerdict:
         report = msgspec.json.decode(plain_file.content(path, _LARGEST), type=_Report)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return ListedVerdict(run.error or "", run.error or "")
-    seconds = (report.run.ended_at or 0.0) - report.run.started_at
-    brief = beside_state(report.verdict, report.run.state, report.findings, report.steps.count, seconds)
+    brief = beside_state(report.verdict, report.run.state, report.findings, report.steps.count)
     return ListedVerdict(report.verdict, brief)

@@ -124,7 +124,7 @@ class Store(Intake):
         return Signs(
             run_state,
             steps=self.step,
-            idle_s=now - self._came_on_at if self._last_step_at is not None else 0.0,
+            idle_s=self._idle_s(now),
             step_s=self.summary.step_ms_p50 / 1e3 if self.summary else None,
             pause_s=max(self._pauses.longest_s(self.step), self._pauses.worker_start_s * starts_workers),
             starts_workers=starts_workers,
@@ -145,7 +145,7 @@ class Store(Intake):
         before = self.state
         slow = any(f.severity != "info" and f.lasts and f.cost_ms is not None for f in current)
         self.state = state(replace(signs, slow=slow))
-        self._replays = signs.replays and is_without_steps(signs)
+        self._replays = signs.replays and is_without_steps(replace(signs, all_left=False))
         self.verdict = self._verdict(now, unix)
         if self.state != before or self.verdict_since is None:
             self.verdict_since = unix
@@ -287,8 +287,8 @@ class Store(Intake):
     def _verdict(self, now: float, unix: float) -> Verdict:
         by_rank = self.registry.process_of_rank
         if self.state in END_STATES:
-            took_s = self.run.took_s
-            return verdict.ended(self.state, self.findings, self.step, took_s, self._why_failed(), self.waiting)
+            facts = self.run.took_s, self._why_failed(), self.waiting, self._replays
+            return verdict.ended(self.state, self.findings, self.step, *facts)
         if self.state == "stopping":
             return self._stopping(unix)
         lasting = [finding for finding in self.findings if finding.lasts]
@@ -360,8 +360,14 @@ class Store(Intake):
         elif before == "stalled":
             self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks have started")
 
-    @property
-    def _came_on_at(self) -> float:
-        """Return when a rank last finished a step or gave a sign of life, by the hub's own clock."""
+    def _idle_s(self, now: float) -> float:
+        """Return the time since a rank last finished a step or gave a sign of life.
+
+        Of a run that has ended, return the time from its last step to its end.
+        """
+        if self.run.ended_at is not None and self.world is not None:
+            return self.run.ended_at - self.clock.unix_at(int(self.world.end_us[-1]))
+        if self._last_step_at is None:
+            return 0.0
         beats = (process.beat_at for process in self.registry.process_of_rank.values())
-        return max(self._last_step_at or 0.0, *beats, 0.0)
+        return now - max(self._last_step_at, 0.0, *beats)

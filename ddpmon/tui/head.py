@@ -143,8 +143,7 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
         return text, "", role
     facts, role = snapshot.verdict_facts, SEVERITY_ROLES.get(snapshot.severity, "text")
     if snapshot.state == "done" and snapshot.findings:
-        seconds = (snapshot.run.ended_at or snapshot.at) - snapshot.run.started_at
-        text = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
+        text = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step)
         return plain(text), "", role
     lead = (facts.lead if facts else 0) or len(snapshot.verdict)
     return plain(snapshot.verdict[:lead]) or numbers.NONE, plain(snapshot.verdict[lead:]), role

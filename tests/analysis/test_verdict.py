@@ -154,10 +154,10 @@ def test_a_run_whose_ranks_were_heard_was_watched():
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():
     slow = Finding("straggler", "warn", "rank 1 is slow")
-    assert verdict.beside_state("done: …", "done", [slow], 1200, 192) == "rank 1 is slow"
-    assert verdict.beside_state("done: …", "done", [], 1200, 192) == "1,200 steps in 3m12s"
-    assert verdict.beside_state("no step was seen", "done", [], 0, 192) == "no step was seen"
-    assert verdict.beside_state("it failed", "failed", [slow], 1200, 192) == "it failed"
+    assert verdict.beside_state("done: …", "done", [slow], 1200) == "rank 1 is slow"
+    assert verdict.beside_state("done: 1,200 steps in 3m12s", "done", [], 1200) == "1,200 steps in 3m12s"
+    assert verdict.beside_state("no step was seen", "done", [], 0) == "no step was seen"
+    assert verdict.beside_state("it failed", "failed", [slow], 1200) == "it failed"
     assert said(verdict.ended("done", [slow], 1200, 192, None)) == (
         "done: 1,200 steps in 3m12s; rank 1 is slow",
         "warn",

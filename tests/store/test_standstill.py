@@ -69,6 +69,18 @@ def test_a_run_whose_steps_a_cuda_graph_replays_is_not_stalled(store):
     assert store.verdict.text == "a CUDA graph replays the training, and ddpmon cannot count its steps: none for 30 s"
 
 
+@pytest.mark.parametrize(("after_s", "more"), [(5.0, ""), (60.0, " and those that a CUDA graph replayed")])
+def test_a_run_that_ends_in_a_cuda_graph_says_that_it_made_more_steps(store, after_s, more):
+    train(store)
+    for process in store.registry.process_of_rank.values():
+        process.hello.missing = {STEPS: "a CUDA graph has captured the training"}
+        process.left = True
+    ended_at = store.clock.unix_at(int(store.world.end_us[-1])) + after_s
+    store.run = dataclasses.replace(store.run, created_at=ended_at - 90.0, ended_at=ended_at, exit_code=0)
+    assert judged(store, 101.0) == "done"
+    assert store.verdict.text == f"done: {store.step} steps{more} in 1m30s"
+
+
 def test_a_pause_that_the_run_made_before_is_none(store):
     train(store, pause_ms=60_000)
     assert judged(store, 185.0) == "running"

@@ -170,8 +170,7 @@ class RunList(Pane):
                 return reported
             if each.run.ended and not frame.ended:  # a replay is at an earlier moment
                 return reported
-            seconds = (watched.ended_at or snapshot.at) - watched.started_at
-            brief = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step, seconds)
+            brief = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step)
             return ListedVerdict(snapshot.verdict, brief)
 
         lines = [title(heading, width), [(header(width), "muted")]]
