@@ -51,6 +51,11 @@ def test_a_straggler_is_told_with_the_name_it_loses_its_time_in():
     )
 
 
+def test_time_outside_of_all_phases_is_described_by_what_is_around_it():
+    (finding,) = found(late(), **{"before backward": [1500, 1400, 21_500, 1500]})
+    assert finding.advice.startswith("Look at what runs between forward and backward: rank 2 spends 21.5 ms a step")
+
+
 def test_of_names_inside_each_other_the_innermost_is_told():
     (finding,) = found(late(), load=[3000, 3000, 23_500, 3000], augment=[1500, 1500, 21_500, 1500])
     assert finding.evidence["named"] == "augment"

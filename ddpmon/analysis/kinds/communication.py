@@ -94,7 +94,8 @@ _BESIDES_DDP = (
     "Most of this time is not DDP's all-reduce, and no computation hides it. Without this transfer, steps "
     "would be {gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm "
     "with larger batches,"
-    " calls none. If the script reduces metrics in each step, reduce them only in every 50th step."
+    " calls none. ZeroRedundancyOptimizer broadcasts the new weights in each step. If the script reduces metrics in"
+    " each step, reduce them only in every 50th step."
 )
 """Advice about collectives that a script or its layers call in addition to DDP's."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.kinds.kind import Words
 from ddpmon.analysis.kinds.slow import SlowRanks
+from ddpmon.analysis.kinds.step_time import GAPS
 from ddpmon.analysis.processes.data_readers import loading_words
 from ddpmon.analysis.processes.slow_lines import line_words
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
@@ -132,7 +133,8 @@ def _advice(slow: SlowRanks, who: str) -> str:
             f"rank {one.ranks[0]} spends {named.mine_ms:.1f} ms a step there, and its peers spend {named.peers_ms:.1f}"
             " ms"
         )
-        said.append(f"Look in {named.name}: {whose}.")
+        there = f"at what runs {GAPS[named.name]}" if named.name in GAPS else f"in {named.name}"
+        said.append(f"Look {there}: {whose}.")
     if slow.line:
         said.append(line_words(slow.line, slow.excess_ms * one.share))
     if slow.loaded:
