@@ -156,7 +156,8 @@ class StackReporter:
         """
         called = [function for function in library if function in _CALLS]
         # all_gather_object calls all_gather. The outermost is the one that the script called.
-        name = called[-1] if called else next((_DDP[function] for function in library if function in _DDP), None)
+        waits = _DDP if self._listener.identity.world_size > 1 else {}  # A single rank waits for no other one.
+        name = called[-1] if called else next((waits[function] for function in library if function in waits), None)
         if self._recorded is not None and name not in MEETINGS:
             last, inside = self._recorded
             if last is None or not (inside and library):

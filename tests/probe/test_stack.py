@@ -27,7 +27,7 @@ def made(monkeypatch):
     monkeypatch.setattr(collectives, "unfinished_or_last", lambda: dumps.append(1) or (None, False))
     part = SimpleNamespace(start=0, marks=[])
     clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
-    listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3))
+    listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3, world_size=4))
     yield stack.StackReporter(listener), dumps
     let_go.set()
     thread.join()
@@ -129,3 +129,10 @@ def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
     where.request(brief=True)
     where.capture(1001.5)
     assert where.is_due(1000.0 + stack.EVERY_S)
+
+
+def test_a_single_rank_in_its_backward_waits_for_no_other_rank(made):
+    where, _ = made
+    assert where._collective(["_engine_run_backward"])[1]
+    where._listener.identity.world_size = 1
+    assert where._collective(["_engine_run_backward"]) == (None, False)
