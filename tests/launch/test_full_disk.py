@@ -137,17 +137,3 @@ def test_a_start_on_a_full_disk_is_one_line_and_leaves_nothing(disk, cli, at):
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.name not in {".ballast", "home", "runs"})
-
-
-def test_what_is_in_the_place_of_the_sockets_does_not_end_the_supervisor(launch, tmp_path):
-    started = launch(sys.executable, "-c", WAITS, str(tmp_path / "go"))
-    folder = runs.socket_dir(started.id)
-    wait_for((folder / "view.sock").exists)
-    hub = started.run.hub
-    folder.rename(folder.with_name("aside"))
-    folder.write_text("a file")
-    processes.send(hub, signal.SIGKILL)
-    wait_for(lambda: "hub ended with -9" in started.log("supervisor"))
-    (tmp_path / "go").touch()
-    ended = started.until_gone()
-    assert (ended.state(), ended.exit_code) == ("failed", 7)

@@ -56,14 +56,20 @@ def gone(run):
 
 
 def test_tasks_of_a_node_are_one_run_and_each_ends_with_its_own_code(tasks, home):
-    started = {rank: tasks(rank) for rank in (2, 0, 1)}
+    """The first one to fail says so while the others go on."""
+    fails = tasks(0, "while [ ! -e end0 ]; do sleep 0.05; done; echo over 0; exit 7")
+    others = {rank: tasks(rank) for rank in (1, 2)}
     run = the_run(2)
     assert run.job_rank == 0, "the first task of the machine"
-    for rank in (2, 1, 0):
+    (home / "end0").touch()
+    assert fails.wait(60) == 7
+    assert [other.poll() for other in others.values()] == [None, None]
+    assert runs.load(run.id).state() == "running"
+    for rank in (2, 1):
         (home / f"end{rank}").touch()
-        assert started[rank].wait(60) == rank
+        assert others[rank].wait(60) == rank
     ended = gone(run)
-    assert (ended.state(), ended.exit_code) == ("done", 0)
+    assert (ended.state(), ended.exit_code) == ("failed", 7)
     output = (runs.run_dir(run.id) / "logs" / "launcher.log").read_text()
     assert sorted(output.split("\n")) == ["", "over 0", "over 1", "over 2"]
     assert not list((home / "s" / "jobs").iterdir()), "nothing is left of the job"

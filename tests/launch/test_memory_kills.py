@@ -51,11 +51,6 @@ def test_a_cgroup_of_version_2_counts_for_itself_or_the_closest_above_does(proc,
     assert count(proc("0::/a/b\n", {"cg": ("cgroup2", "rw", "/")}, **files)) == MemoryKills(2, None)
 
 
-def test_the_closest_cgroup_that_counts_is_taken(proc):
-    files = {"cg/a/b/memory.events": "oom_kill 2\n", "cg/a/memory.events": "oom_kill 5\n"}
-    assert count(proc("0::/a/b\n", {"cg": ("cgroup2", "rw", "/")}, **files)) == MemoryKills(2, None)
-
-
 def test_a_cgroup_of_version_1_counts_beside_an_empty_version_2(proc):
     mounts = {"two": ("cgroup2", "rw", "/"), "cpu": ("cgroup", "rw,cpu", "/"), "one": ("cgroup", "rw,memory", "/")}
     made = proc(

@@ -72,16 +72,6 @@ def test_zeros_that_were_printed_are_output(printed):
 
 
 @only_pipes
-def test_a_shell_that_writes_to_dev_stdout_takes_nothing_away(printed):
-    kept = end_of(printed)
-    os.write(printed, b"before\n")
-    subprocess.run(["sh", "-c", "echo shell > /dev/stdout"], stdout=printed, check=True)
-    os.write(printed, b"after\n")
-    assert kept.read(100_000) == b"before\nshell\nafter\n"
-    kept.close()
-
-
-@only_pipes
 def test_a_limit_on_the_size_of_files_is_none_on_what_is_printed(printed):
     kept = end_of(printed)
     limit = 1_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]

@@ -126,13 +126,3 @@ def test_an_older_torchrun_is_not_told_what_it_does_not_take(older, options):
     assert without == [word for word in with_it if word != "--shutdown-timeout=20"]
     assert without[-1] == "--shutdown-timeout=5", "the script's own"
     assert torchrun.without_unsupported(with_it) == without
-
-
-def test_grace_that_an_older_torchrun_cannot_give_is_noted(older):
-    assert torchrun.notes(600.0) == []
-    older("--nnodes")
-    assert torchrun.notes(30.0) == []
-    (note,) = torchrun.notes(30.5)
-    assert note == (
-        "--grace: torchrun in this version of torch has no --shutdown-timeout, so it kills ranks 30 s after a stop"
-    )

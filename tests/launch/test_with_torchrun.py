@@ -135,17 +135,6 @@ SAVES = """
         """
 
 
-def test_ranks_of_a_killed_torchrun_have_the_grace_to_save_and_are_swept(ranks, tmp_path):
-    started = ranks(SAVES.format(without="1"))
-    pids = [int(pid) for pid in told(tmp_path, "ready")]
-    os.kill(started.run.agent.pid, signal.SIGKILL)
-    ended = started.until_gone()
-    assert (ended.state(), ended.exit_code) == ("failed", 128 + signal.SIGKILL)
-    assert [pid for pid in pids if runs.Process.of(pid)] == []
-    assert (tmp_path / "checkpoint-0").exists()
-    assert started.log("supervisor").count("SIGTERM") == 1
-
-
 def test_a_stop_lets_each_rank_save_though_torchrun_was_stopped_by_a_signal(ranks, tmp_path):
     started = ranks(SAVES.format(without=None))
     told(tmp_path, "ready")

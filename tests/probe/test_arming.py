@@ -18,7 +18,6 @@ WAYS = [
     "at_once",
     "second_try",
     "wrapped",
-    "finders_replaced",
 ]
 
 

@@ -39,12 +39,11 @@ def attached(ear: Ear, folder: Path, *arguments: str) -> Attached:
     return Attached(folder, 2, bare.stdout, watched.stdout, ear, entries)
 
 
-@pytest.fixture(scope="module", params=[("--delay", "0.3"), ("--workers", "1")], ids=["one after the other", "workers"])
-def job(
-    request: pytest.FixtureRequest, socket_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Attached]:
+@pytest.fixture(scope="module")
+def job(socket_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
+    """A job with DataLoader workers whose ranks are entered one after the other."""
     with listening(socket_dir) as ear:
-        yield attached(ear, tmp_path_factory.mktemp("attached"), *request.param)
+        yield attached(ear, tmp_path_factory.mktemp("attached"), "--delay", "0.3", "--workers", "1")
 
 
 def test_weights_are_bit_identical_after_several_attaches(job: Attached) -> None:

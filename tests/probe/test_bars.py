@@ -217,16 +217,6 @@ def test_a_bar_over_epochs_alone(training: Training) -> None:
     assert training.epochs[-1] == (12, 12)
 
 
-def test_a_bar_over_epochs_alone_tells_the_first_one_while_it_runs(training: Training) -> None:
-    for _ in bar(range(10)):
-        for _ in range(50):
-            training.batch(0.2)
-    assert training.epochs.index((1, 10)) < 8
-    told = [epoch for epoch, _ in training.epochs if epoch is not None]
-    assert sorted(set(told)) == list(range(1, 11))
-    assert told == sorted(told)
-
-
 def test_a_bar_outside_that_counts_something_else_is_left_out_once_that_shows(training: Training) -> None:
     other = bar(total=7)
     for _ in bar(range(3)):

@@ -19,7 +19,6 @@ from ddpmon.messages import Sample
 from ddpmon.probe import counters
 from ddpmon.probe.cuda import allocator_counters
 from ddpmon.probe.devices import Rates, Sampler, WorkerMemory, network_cards
-from ddpmon.probe.gpu_counters import throttles
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loader_passes import LoaderPasses
 
@@ -156,14 +155,6 @@ def test_what_the_host_sends_and_receives_is_a_rate_of_its_cards(monkeypatch: py
     assert rates() == (None, None), "a further card has sent nothing since the last look"
     counts.clear()
     assert rates() == (None, None)
-
-
-def test_throttle_reasons_are_words_and_an_idle_gpu_is_not_throttled() -> None:
-    assert throttles(0) == ""
-    assert throttles(0x1) == ""
-    assert throttles(0x4 | 0x40) == "thermal, power cap"
-    assert throttles(0x20 | 0x40) == "thermal"
-    assert throttles(0x80 | 0x8) == "power brake, hardware slowdown"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.ports import free_port
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
-from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked, python
+from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -74,24 +75,20 @@ def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: P
     assert not list((tmp_path / STACKS).iterdir()), "nobody is offered an answer any more"
 
 
-def test_a_rank_that_torchrun_restarts_counts_anew_and_leaves_the_cause_and_torchruns_traceback(ear: Ear) -> None:
-    """One rank: with several, gloo itself often fails to connect again in the second attempt."""
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--max-restarts", "1")
-    done = python(*torchrun, SCRIPTS / "restarted.py", address=ear.address)
+def test_a_restarted_rank_that_fails_leaves_the_cause_and_its_own_traceback(ear: Ear, tmp_path: Path) -> None:
+    error_file = tmp_path / "error.json"
+    torchruns = {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_ERROR_FILE": str(error_file)}
+    done = forked(1, SMALL, "--fail", "10", address=ear.address, **torchruns)
     assert done.returncode == 1, done.stderr
-    ear.wait(lambda: len(ear.failures()) == 2)
-    attempts = {hello.pid: hello.restart for hello in ear.hellos()}
-    assert sorted(attempts.values()) == [0, 1]
-    first, second = ear.failures()
-    assert first.error == "RuntimeError: the first attempt fails"
-    assert (second.error, second.step) == ("ValueError: wrong on purpose, password=…", 10)
-    assert "restarted.py" in second.traceback
-    assert str(INJECT.parent) not in second.traceback
-    assert "hunter2" not in second.traceback
-    assert "wrong on purpose" in done.stderr.rpartition("Root Cause")[2], "torchrun's own summary names it"
-    for attempt, steps in ((0, 5), (1, 10)):
-        numbers = [step.step for b in ear.batches(0) if attempts[b.pid] == attempt for step in b.steps]
-        assert numbers == list(range(1, steps + 1))
+    ear.wait(lambda: ear.failures() and ear.goodbyes())
+    assert {hello.restart for hello in ear.hellos()} == {1}
+    (failure,) = ear.failures()
+    assert (failure.error, failure.step) == ("ValueError: wrong on purpose, password=…", 9)
+    assert "small_ddp.py" in failure.traceback
+    assert str(INJECT.parent) not in failure.traceback
+    assert "hunter2" not in failure.traceback
+    assert json.loads(error_file.read_text())["message"]["message"].startswith("ValueError: wrong on purpose")
+    assert [step.step for step in ear.steps(0)] == list(range(1, 10))
 
 
 def test_a_script_that_takes_all_descriptors_trains_on_and_every_step_is_heard(ear: Ear, tmp_path: Path) -> None:

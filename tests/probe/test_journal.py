@@ -12,7 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpmon.messages import CHECKPOINT, DDP
-from ddpmon.probe.account import EVERY_STEP, Account
+from ddpmon.probe.account import Account
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
@@ -96,18 +96,6 @@ def test_a_step_leaves_the_collector_nothing_to_visit(listener: Listener, now: l
     gc.collect(0)
     assert len(gc.get_objects()) - before < 50
     assert len(read(listener)) == 101
-
-
-def test_notes_have_as_many_fields_as_are_read(listener: Listener, now: list[int]) -> None:
-    """One that has more or fewer would shift all that come after it."""
-    noted: list[tuple[object, ...]] = []
-    listener.hot.write_with(noted.append)
-    train(listener, now, sgd(), torch.ones((), requires_grad=True))
-    listener.collecting("stop", {})
-    listener.scaler_steps((None, sgd()), {})
-    assert {len(note) for note in noted} == {6}
-    readers = [EVERY_STEP[note[0]] if isinstance(note[0], int) else note[0] for note in noted]
-    assert all(callable(reader) and hasattr(Account, reader.__name__) for reader in readers)
 
 
 def test_on_a_gpu_each_moment_of_a_step_is_one_on_its_timeline_too(listener: Listener, now: list[int]) -> None:

@@ -17,7 +17,7 @@ from ddpmon.messages.step_counter import UPDATES
 from ddpmon.probe.account import Account
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OTHER, RawStep
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, RawStep
 
 BATCH = (torch.zeros(6, 3), torch.zeros(6))
 MODEL = torch.nn.Linear(3, 1)
@@ -98,35 +98,6 @@ def test_a_batch_looked_at_before_the_model_is_made_does_not_begin_the_first_ste
     assert step.samples == 6
 
 
-def test_without_any_wrapper_samples_are_the_loaders_and_forward_is_said_to_be_other(
-    listener: Listener, now: list[int]
-) -> None:
-    for _ in range(2):
-        fetch(listener, now)
-    now[0] += 4
-    step = train(listener, now)
-    assert (step.samples, step.phases[OTHER]) == (12, 4)
-    assert listener.identity.hello().unmeasured == ["forward", "wait", "transfer"]
-
-
-def test_an_evaluation_is_no_part_of_a_step(listener: Listener, now: list[int]) -> None:
-    model = torch.nn.DataParallel(torch.nn.Linear(3, 1))
-    now[0] += 2
-    for _ in range(3):
-        fetch(listener, now, iterator="held out")
-        with torch.no_grad():
-            listener.parallel_begins(DATA_PARALLEL, model, (BATCH[0],), {})
-            now[0] += 8
-            listener.parallel_ends(None, (model,))
-    fetch(listener, now)
-    now[0] += 1
-    step = train(listener, now)
-    assert step.phases == [10, 0, 20, 5, 11, 44], "its first batch was fetched before anything told of it"
-    assert step.samples == 6
-    assert [(pause.kind, pause.end - pause.start) for pause in step.pauses] == [(EVALUATION, 44)]
-    assert listener.clock.pausing is None
-
-
 def test_an_evaluation_of_a_model_in_evaluation_mode_begins_with_the_mode(listener: Listener, now: list[int]) -> None:
     """One batch is enough, and no forward need be heard: scripts evaluate the bare model."""
     fetch(listener, now)
@@ -190,17 +161,6 @@ def test_a_loader_that_is_gone_through_without_training_is_an_evaluation(listene
     step = train(listener, now)
     assert step.phases == [10, 0, 20, 5, 2, 121]
     assert [(pause.kind, pause.end - pause.start) for pause in step.pauses] == [(EVALUATION, 121)]
-
-
-def test_the_mode_of_a_model_that_is_not_trained_says_nothing(listener: Listener, now: list[int]) -> None:
-    """A teacher is put into evaluation mode in every step."""
-    fetch(listener, now)
-    train(listener, now)
-    fetch(listener, now)
-    listener.pauses.evaluation_begins(None, (torch.nn.Linear(3, 1),))
-    now[0] += 30
-    step = train(listener, now)
-    assert step.phases == [10, 0, 20, 5, 30, 0]
 
 
 def test_writing_a_checkpoint_is_no_part_of_a_step_also_inside_an_evaluation(

@@ -15,7 +15,6 @@ from ddpmon import api
 from ddpmon.messages import MAX_LOGGED
 from ddpmon.probe.identity import NOTES, Identity
 from ddpmon.probe.listener import Listener
-from tests.probe.conftest import SCRIPTS, Ear, forked
 
 
 @pytest.fixture
@@ -112,22 +111,6 @@ def test_a_closed_stderr_stops_no_warning_from_being_harmless(
     ddpmon.log(accuracy=None)
     listener.disable(ValueError("ours"))
     assert not listener.listening
-
-
-@pytest.mark.e2e
-def test_a_careless_script_trains_to_its_end_and_the_hub_hears_every_step(ear: Ear) -> None:
-    done = forked(2, SCRIPTS / "careless.py", address=ear.address)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("trained to the end") == 2
-    assert "the probe failed" not in done.stderr
-    for rank in range(2):
-        steps = ear.steps(rank)
-        assert [step.step for step in steps] == list(range(1, 61))
-        assert {step.samples for step in steps} == {16}  # what could not be taken was counted from the batch
-        assert ear.batches(rank)[-1].total_steps == 60
-    told = {note for hello in ear.hellos() for note in hello.notes}
-    assert any(note.startswith("ddpmon.log(acc=…)") for note in told)
-    assert any(note.startswith("ddpmon.step(samples=…)") for note in told)
 
 
 def test_flops_are_logged_as_a_share_of_the_peak_from_the_second_call_on(listener: Listener, monkeypatch: Any) -> None:

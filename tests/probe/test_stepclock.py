@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.messages import MAX_NAMES
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, RawSync
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.stepclock import StepClock
 from tests.probe.conftest import close
 
@@ -14,42 +14,6 @@ def spend(clock: StepClock, now: list[int], phase: int, duration: int) -> None:
     clock.enter_phase(phase)
     now[0] += duration
     clock.leave_phase()
-
-
-def test_phases_are_exclusive_and_add_up(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    for phase, duration in ((DATA, 5), (FORWARD, 7), (BACKWARD, 11), (OPTIMIZER, 3)):
-        spend(clock, now, phase, duration)
-        now[0] += 1
-    close(clock, now[0])
-    step = clock.finished.popleft()
-    assert step.phases[:5] == [5, 7, 11, 3, 4]
-    assert sum(step.phases) == step.end - step.start == 30
-
-
-def test_a_synchronisation_inside_a_phase_is_not_the_phase(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    clock.enter_phase(FORWARD)
-    now[0] += 5
-    arrival = clock.begin_sync()
-    now[0] += 40
-    clock.end_sync(1, arrival, 64)
-    now[0] += 2
-    clock.leave_phase()
-    close(clock, now[0])
-    step = clock.finished.popleft()
-    assert step.phases[FORWARD] == 7
-    assert step.syncs == [RawSync(1, 1005, 1045, 64)]
-
-
-def test_the_end_of_backward_was_the_all_reduce(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    spend(clock, now, BACKWARD, 50)
-    clock.blocked_at_the_end(0, now[0] - 20, now[0], 8, BACKWARD)
-    close(clock, now[0])
-    step = clock.finished.popleft()
-    assert step.phases[BACKWARD] == 30
-    assert step.syncs == [RawSync(0, 1030, 1050, 8)]
 
 
 def test_an_arrival_before_the_backward_cannot_take_more_than_it(now: list[int]) -> None:
@@ -151,19 +115,6 @@ def test_names_that_are_left_in_another_order_keep_their_own_time(now: list[int]
     clock.exit_named("b")
     clock.exit_named("b")
     assert named(clock, now) == {"a": 5, "b": 7}
-
-
-def test_a_name_around_the_end_of_a_step_belongs_to_both(now: list[int]) -> None:
-    clock = StepClock(lambda: now[0])
-    clock.enter_named("batch")
-    clock.enter_named("batch")
-    now[0] += 3
-    assert named(clock, now) == {"batch": 3}
-    now[0] += 4
-    clock.exit_named("batch")
-    now[0] += 5
-    clock.exit_named("batch")
-    assert named(clock, now) == {"batch": 9}
 
 
 def test_time_blocked_in_a_synchronisation_belongs_to_no_name(now: list[int]) -> None:

@@ -25,11 +25,6 @@ def test_a_thread_that_trains_is_the_training_thread_and_another_one_after_it(ea
     assert not any(note for hello in ear.hellos() for note in hello.notes if "thread" in note)
 
 
-def test_a_thread_that_sets_up_the_process_group_is_the_training_thread(ear: Ear) -> None:
-    watched(ear, 2, SCRIPT, "all_in_a_thread")
-    assert [len(ear.steps(rank)) for rank in (0, 1)] == [6, 6]
-
-
 def test_of_several_threads_that_train_a_note_says_which_one_is_watched(ear: Ear) -> None:
     watched(ear, 2, SCRIPT, "two_at_once")
     for rank in (0, 1):

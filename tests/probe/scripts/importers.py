@@ -100,16 +100,6 @@ def wrapped() -> None:
     sys.meta_path.remove(finder)
 
 
-def finders_replaced() -> None:
-    """A copy while torch is imported; then what was there before is put back."""
-    before = sys.meta_path
-    sys.meta_path = list(before)
-    import torch  # noqa: F401
-
-    sys.meta_path = before
-    import colorsys  # noqa: F401
-
-
 def main(way: str) -> None:
     globals()[way]()
 

@@ -76,11 +76,6 @@ def tensor_parallel():
     return parallelize_module(model, mesh(), {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 
-def by_hand():
-    """Nobody reduces the gradients but the script."""
-    return nn.Linear(32, 4)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("ways", nargs="+")
@@ -102,9 +97,6 @@ def main():
             loss = model(x).square().mean()
             optimizer.zero_grad()
             loss.backward()
-            if way == "by_hand":
-                for parameter in model.parameters():
-                    dist.all_reduce(parameter.grad)
             optimizer.step()
         if options.save:
             own = [getattr(p, "_local_tensor", p).detach().clone() for p in model.parameters()]

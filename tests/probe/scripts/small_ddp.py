@@ -1,4 +1,4 @@
-"""Two or more ranks, a small model with buffers, one delay, and a fault on request."""
+"""Two or more ranks, a small model with buffers, delays, and a fault on request."""
 
 import argparse
 import os
@@ -14,6 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import ddpmon
+
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+STEPS_EACH = 20
+"""Steps in which one phase is slow, where each of them is."""
 
 
 class Delayed(torch.autograd.Function):
@@ -33,18 +37,18 @@ class Delayed(torch.autograd.Function):
 class Data(TensorDataset):
     """Sleeps once a batch on request."""
 
-    delay = 0.0
+    late = None
 
     def __getitems__(self, indices):
         with ddpmon.phase("augment"):
-            time.sleep(self.delay)
+            time.sleep(self.late["data"])
         return [self[i] for i in indices]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--slow", default="")
+    parser.add_argument("--slow", default=":", help="PHASE:RANK; each:RANK: in each phase for some steps")
     parser.add_argument("--seconds", type=float, default=0.03)
     parser.add_argument("--fail", type=int, default=0)
     parser.add_argument("--hold", type=Path, help="before the tenth step, wait for this file")
@@ -56,8 +60,13 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
-    late = {phase: args.seconds if args.slow == f"{phase}:{rank}" else 0.0 for phase in
-            ("data", "forward", "backward", "optimizer", "other")}  # fmt: skip
+    slow, _, slow_rank = args.slow.partition(":")
+    late = dict.fromkeys(PHASES, 0.0)
+
+    def delay(step):
+        """Set the delays of a step."""
+        now = PHASES[step // STEPS_EACH % len(PHASES)] if slow == "each" else slow
+        late.update((phase, args.seconds * (phase == now and slow_rank == str(rank))) for phase in PHASES)
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -77,7 +86,8 @@ def main() -> None:
     inputs = torch.randn(16 * args.steps, 32, generator=generator)
     targets = torch.randint(0, 10, (16 * args.steps,), generator=generator)
     data = Data(inputs, targets)
-    data.delay = late["data"]
+    data.late = late
+    delay(1)
     loader = DataLoader(data, batch_size=16)
     if args.break_probe:
         from ddpmon.probe import stepclock
@@ -95,13 +105,14 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         losses.append(loss.item())
-        if step == args.fail and rank == 1:
+        if step == args.fail and rank == dist.get_world_size() - 1:
             raise ValueError("wrong on purpose, password=hunter2")
         optimizer.step()
         if args.collective:
             if rank == 0:
                 time.sleep(args.seconds)
             dist.all_reduce(torch.ones(4))
+        delay(step + 1)
     if rank == 0:
         print("losses", *(repr(value) for value in losses))
     if args.save:

@@ -45,19 +45,6 @@ def one_after_the_other():
     return model
 
 
-def all_in_a_thread():
-    """The thread sets up the process group too."""
-    made = []
-
-    def work():
-        dist.init_process_group("gloo")
-        made.append(DDP(net()))
-        train(made[0])
-
-    in_thread(work).join()
-    return made[0]
-
-
 def two_at_once():
     """The second one trains while the first one does."""
     models = [DDP(net(), process_group=dist.new_group([0, 1])) for _ in range(2)]
@@ -75,8 +62,7 @@ def main():
     parser.add_argument("mode", type=lambda name: globals()[name])
     parser.add_argument("--save")
     args = parser.parse_args()
-    if args.mode is not all_in_a_thread:
-        dist.init_process_group("gloo")
+    dist.init_process_group("gloo")
     model = args.mode()
     if args.save:
         torch.save(model.state_dict(), f"{args.save}.{dist.get_rank()}")

@@ -18,7 +18,6 @@ import ways_of_collectives  # noqa: F401  its ways
 import ways_of_loading  # noqa: F401  its ways
 import ways_of_stepping  # noqa: F401  its ways
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 from ways_common import BATCH, STEPS, WAYS, batches, compiled_s, net, report, train, way
 
@@ -35,14 +34,15 @@ def batchnorm():
     return train(DDP(net(norm=True)))
 
 
-def accumulated(apart):
-    """Three backward calls a step, each loss divided. apart: what the first two run in."""
+@way
+def accumulation():
+    """Three backward calls a step, each loss divided, the first two under no_sync."""
     model = DDP(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses, total = [], 0.0
     for number, (x, y) in enumerate(batches(3 * STEPS), 1):
         last = number % 3 == 0
-        with contextlib.nullcontext() if last else apart(model):
+        with contextlib.nullcontext() if last else model.no_sync():
             loss = nn.functional.cross_entropy(model(x), y) / 3
             loss.backward()
         total += loss.item()
@@ -53,18 +53,6 @@ def accumulated(apart):
             total = 0.0
     report(losses)
     return model
-
-
-@way
-def accumulation():
-    """The first two under no_sync."""
-    return accumulated(DDP.no_sync)
-
-
-@way
-def accumulation_synchronised():
-    """Without no_sync, as many scripts do: each backward all-reduces."""
-    return accumulated(contextlib.nullcontext)
 
 
 @way
@@ -190,37 +178,23 @@ def marked():
     return model
 
 
-@way
-def power_sgd():
-    model = DDP(net())
-    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3)
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    return train(model)
-
-
 class Branches(nn.Module):
     """Uses one of its branches, by the data."""
 
-    def __init__(self, fixed):
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.branches = nn.ModuleList([nn.Linear(16, 4) for _ in range(3)])
-        self.fixed = fixed
         self.calls = 0
 
     def forward(self, x):
         self.calls += 1
-        return self.branches[0 if self.fixed else self.calls % 3](x) + self.branches[1](x)
+        return self.branches[self.calls % 3](x) + self.branches[1](x)
 
 
 @way
 def unused_parameters():
-    return train(DDP(Branches(fixed=False), find_unused_parameters=True))
-
-
-@way
-def static_graph():
-    return train(DDP(Branches(fixed=True), static_graph=True))
+    return train(DDP(Branches(), find_unused_parameters=True))
 
 
 @way

@@ -1,45 +1,28 @@
-"""Ways of loading: DataLoaders of all kinds, and all kinds of batches."""
+"""Ways of loading: DataLoaders of all kinds."""
 
-import dataclasses
 import os
 import time
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
-from ways_common import BATCH, STEPS, batches, net, train, way
-
-
-class Stream(IterableDataset):
-    """Batches without a length, each worker its part."""
-
-    def __iter__(self):
-        generator = torch.Generator().manual_seed(torch.utils.data.get_worker_info().id)
-        for _ in range(STEPS * BATCH // 2):
-            yield torch.randn(16, generator=generator), 1
-
-
-@way
-def iterable():
-    return train(DDP(net()), data=DataLoader(Stream(), batch_size=BATCH, num_workers=2))
+from ways_common import BATCH, STEPS, net, train, way
 
 
 class Items(Dataset):
     """Items with a length."""
 
-    def __init__(self, kind="tuple"):
+    def __init__(self):
         generator = torch.Generator().manual_seed(3)
         self.x = torch.randn(STEPS * BATCH // 2, 16, generator=generator)
-        self.kind = kind
 
     def __len__(self):
         return len(self.x)
 
     def __getitem__(self, index):
-        return {"x": self.x[index], "y": index % 4} if self.kind == "dict" else (self.x[index], index % 4)
+        return self.x[index], index % 4
 
 
 @way
@@ -107,33 +90,3 @@ def own_iterator():
     for _ in range(2):
         train(model, data=OwnLoader(Items(), batch_size=BATCH))
     return model
-
-
-@dataclasses.dataclass
-class Pair:
-    """A batch with names."""
-
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-class TakesAnything(nn.Module):
-    """A model that is given the whole batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = net()
-
-    def forward(self, batch):
-        if isinstance(batch, Pair):
-            return self.net(batch.x)
-        return self.net(batch["x"] if isinstance(batch, dict) else batch[0])
-
-
-@way
-def batch_kinds():
-    """Dicts, tuples and dataclasses handed to the model whole."""
-    model = DDP(TakesAnything())
-    train(model, data=DataLoader(Items("dict"), batch_size=BATCH), forward=lambda b: (b, b["y"]))
-    train(model, data=DataLoader(Items(), batch_size=BATCH), forward=lambda b: (b, b[1]))
-    return train(model, data=(Pair(x, y) for x, y in batches()), forward=lambda b: (b, b.y))

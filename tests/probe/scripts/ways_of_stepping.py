@@ -1,4 +1,4 @@
-"""Ways of stepping: accumulation, several losses and optimizers, rollouts, teachers, backward inside backward."""
+"""Ways of stepping: closures, sharded optimizers, rollouts, teachers, backward inside backward."""
 
 import time
 
@@ -21,88 +21,6 @@ def loss_of(model, batch):
     return nn.functional.cross_entropy(model(x), y)
 
 
-def accumulated(model, optimizer, sizes):
-    """Each update of so many batches; every backward synchronises."""
-    data = batches(sum(sizes))
-    losses = []
-    for size in sizes:
-        parts = []
-        for _ in range(size):
-            loss = loss_of(model, next(data)) / size
-            loss.backward()
-            parts.append(loss.item())
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(sum(parts))
-    report(losses)
-    return model
-
-
-@way
-def accumulation_grows():
-    model = DDP(net())
-    return accumulated(model, torch.optim.SGD(model.parameters(), lr=0.1), [4, 4, 6, 9])
-
-
-@way
-def alternating():
-    """Two models, trained in turn."""
-    models = [DDP(net()), DDP(net(norm=True))]
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
-    for number, batch in enumerate(batches(2 * STEPS)):
-        optimizers[number % 2].zero_grad()
-        loss_of(models[number % 2], batch).backward()
-        optimizers[number % 2].step()
-    return nn.ModuleList(models)
-
-
-class Gan:
-    """A generator and a critic, with an update of each."""
-
-    def __init__(self):
-        torch.manual_seed(0)
-        self.models = [DDP(nn.Linear(8, 16)), DDP(nn.Linear(16, 1))]
-        self.optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in self.models]
-        self.noise = torch.Generator().manual_seed(dist.get_rank())
-
-    def update(self, place, again=False):
-        for number, model in enumerate(self.models):
-            model.requires_grad_(number == place)
-        generator, critic = self.models
-        made = generator(torch.randn(BATCH, 8, generator=self.noise))
-        self.optimizers[place].zero_grad()
-        if place == 0 and again:
-            loss = made.square().mean()
-        else:
-            loss = critic(made.detach() if place else made).mean() * (1 if place else -1)
-        loss.backward()
-        self.optimizers[place].step()
-
-
-@way
-def critic_5_times():
-    gan = Gan()
-    for _ in range(STEPS):
-        for _ in range(5):
-            gan.update(1)
-        gan.update(0)
-    return nn.ModuleList(gan.models)
-
-
-@way
-def lazy_regularisation():
-    """The generator is updated a second time in every other iteration, the critic in the first."""
-    gan = Gan()
-    for number in range(2 * STEPS):
-        gan.update(1)
-        if number == 0:
-            gan.update(1)
-        gan.update(0)
-        if number % 2 == 0:
-            gan.update(0, again=True)
-    return nn.ModuleList(gan.models)
-
-
 @way
 def lbfgs_long():
     """Eight evaluations a step, and one before it."""
@@ -122,34 +40,6 @@ def lbfgs_long():
     return model
 
 
-def chunk_gradients(model, chunks):
-    """The loss of all chunks' outputs, computed without a graph, and the outputs, whose gradients are wanted."""
-    with torch.no_grad():
-        outputs = torch.cat([model(chunk) for chunk in chunks])
-    outputs.requires_grad_()
-    return outputs, (outputs @ outputs.T).softmax(1).diagonal()
-
-
-@way
-def gradient_cache():
-    """Embeds in chunks without gradients, then once more with those of the loss."""
-    model = DDP(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for x, _ in batches(STEPS):
-        chunks = x.split(2)
-        outputs, each = chunk_gradients(model, chunks)
-        loss = each.mean()
-        loss.backward()
-        losses.append(loss.item())
-        for chunk, gradient in zip(chunks, outputs.grad.split(2), strict=True):
-            (model(chunk) * gradient).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    report(losses)
-    return model
-
-
 class Late(nn.Module):
     """A model whose forward takes longer on rank 1."""
 
@@ -165,13 +55,16 @@ class Late(nn.Module):
 
 @way
 def cached_loss():
-    """The same inside of loss.backward(): forward and backward of the chunks run in a hook of the loss."""
+    """Embeds in chunks without gradients; forward and backward of the chunks then run in a hook of the loss."""
     model = DDP(Late())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for x, _ in batches(STEPS):
         chunks = x.split(4)
-        outputs, each = chunk_gradients(model, chunks)
+        with torch.no_grad():
+            outputs = torch.cat([model(chunk) for chunk in chunks])
+        outputs.requires_grad_()
+        each = (outputs @ outputs.T).softmax(1).diagonal()
         for part in each.split(4):  # the loss in chunks of its own
             (part.sum() / len(x)).backward(retain_graph=True)
         gradient, loss = outputs.grad, each.mean().detach().requires_grad_()
@@ -210,10 +103,21 @@ def optimizer_in_backward():
 
 @way
 def zero():
-    """Optimizer states are sharded; four batches a step."""
+    """Optimizer states are sharded; four batches a step, and every backward synchronises."""
     model = DDP(net())
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
-    return accumulated(model, optimizer, [4] * STEPS)
+    data, losses = batches(4 * STEPS), []
+    for _ in range(STEPS):
+        parts = []
+        for _ in range(4):
+            loss = loss_of(model, next(data)) / 4
+            loss.backward()
+            parts.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(sum(parts))
+    report(losses)
+    return model
 
 
 @way
@@ -239,23 +143,6 @@ def teacher():
         with torch.no_grad():
             wanted = average(batch[0])
         loss = nn.functional.mse_loss(model(batch[0]), wanted)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model
-
-
-@way
-def guessed_labels():
-    """MixMatch guesses labels with two forwards of unlabelled images, then trains on all images."""
-    model = DDP(net())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x, _ = next(iter(batches(1)))
-    loaders = [DataLoader(TensorDataset(x.repeat(STEPS, 1)), BATCH) for _ in range(2)]
-    for (labelled,), (unlabelled,) in zip(*loaders, strict=True):
-        with torch.no_grad():
-            guessed = (model(unlabelled) + model(unlabelled.flip(0)).flip(0)).softmax(1)
-        loss = nn.functional.cross_entropy(model(torch.cat([labelled, unlabelled])), guessed.repeat(2, 1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
