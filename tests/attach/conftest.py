@@ -88,25 +88,8 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     def start(way: str, **variables: str) -> Job:
         port, script = str(free_port()), [str(SCRIPT), str(tmp_path), way]
         if way == "torchrun":
-            lines = [
-                [
-                    "-m",
-                    "torch.distributed.run",
-                    "--nproc-per-node=2",
-                    "--max-restarts=1",
-                    f"--master-port={port}",
-                    *script,
-                ]
-            ]
-        elif way == "accelerate":
-            options = [
-                "--multi_gpu",
-                "--num_processes=2",
-                "--num_machines=1",
-                "--mixed_precision=no",
-                "--dynamo_backend=no",
-            ]
-            lines = [["-m", "accelerate.commands.launch", *options, f"--main_process_port={port}", *script]]
+            options = ["--nproc-per-node=2", "--max-restarts=1", f"--master-port={port}"]
+            lines = [["-m", "torch.distributed.run", *options, *script]]
         elif way == "spawn":
             lines = [[*script, port]]
         else:

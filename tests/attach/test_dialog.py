@@ -42,9 +42,19 @@ def attached(dashboard):
     return run
 
 
+def a_dashboard_that_changes_nothing_names_the_command_instead(pid):
+    with Terminal("ddpmon", "demo", columns=160, rows=50, fresh=True) as dashboard:
+        open_runs(dashboard)
+        press_enter(dashboard, pid, r"read-only: cannot attach from here; ddpmon attach --pid (\d+) in a shell can")
+        dashboard.press(b"q")
+        dashboard.wait_end()
+    assert runs.all_runs() == []
+
+
 def test_enter_on_an_unwatched_job_asks_and_then_attaches(job, fresh_programs, cli):
     started = job("torchrun")
     pid = started.started[0].pid
+    a_dashboard_that_changes_nothing_names_the_command_instead(pid)
     question = r"Attach to train \(pid (\d+),"
     with Terminal("tests.tui.show", "slow", columns=160, rows=50, fresh=True) as dashboard:
         open_runs(dashboard)
@@ -60,13 +70,3 @@ def test_enter_on_an_unwatched_job_asks_and_then_attaches(job, fresh_programs, c
         assert dashboard.wait_end() == 0
     assert cli("detach", run.id).returncode == 0
     assert started.end() == [0]
-
-
-def test_a_dashboard_that_changes_nothing_names_the_command_instead(job, fresh_programs):
-    pid = job("torchrun").started[0].pid
-    with Terminal("ddpmon", "demo", columns=160, rows=50, fresh=True) as dashboard:
-        open_runs(dashboard)
-        press_enter(dashboard, pid, r"read-only: cannot attach from here; ddpmon attach --pid (\d+) in a shell can")
-        dashboard.press(b"q")
-        dashboard.wait_end()
-    assert runs.all_runs() == []

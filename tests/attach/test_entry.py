@@ -86,16 +86,6 @@ def test_what_a_signal_handler_raises_meanwhile_reaches_the_script(target, tmp_p
 
 
 @needs_gdb
-def test_a_process_in_c_code_runs_it_when_it_returns(tmp_path):
-    code = "import sys, time; print(1, flush=True); time.sleep(4); sum(range(10))\nfor _ in range(10**9): pass"
-    with Program([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        reply = ran(process, "        raise ValueError", tmp_path)
-        assert process.poll() is None
-        wait_for(reply.exists)
-
-
-@needs_gdb
 def test_a_text_that_comes_while_another_runs_runs_after_it(target, tmp_path):
     order, first_begun = tmp_path / "order", tmp_path / "begun"
     write = f"with open({str(order)!r}, 'a') as file: file.write"

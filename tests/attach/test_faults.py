@@ -103,7 +103,11 @@ def test_a_rank_that_is_killed_while_it_is_entered_ends_the_attach_with_one_line
     assert all(run.ended for run in runs.all_runs())
 
 
-def test_a_stopped_rank_is_not_entered_and_the_line_says_how_to_continue_it(job, attach, alone):
+def test_a_stopped_rank_is_not_entered_and_on_a_full_disk_nothing_is(
+    small_disk: Callable[[float], SmallDisk], job, attach, monkeypatch, alone
+):
+    disk = small_disk(8)
+    monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
     started = job("torchrun")
     pid = started.pids[1]
     os.kill(pid, signal.SIGSTOP)
@@ -111,15 +115,6 @@ def test_a_stopped_rank_is_not_entered_and_the_line_says_how_to_continue_it(job,
     (line,) = said(started).splitlines()
     assert f"attach again after kill -CONT {pid}" in line
     os.kill(pid, signal.SIGCONT)
-    assert_unharmed(started, alone)
-
-
-def test_on_a_full_disk_it_says_so_in_one_line(
-    small_disk: Callable[[float], SmallDisk], job, attach, monkeypatch, alone
-):
-    disk = small_disk(8)
-    monkeypatch.setenv("DDPMON_HOME", str(disk.path / "home"))
-    started = job("torchrun")
     disk.fill()
     assert attach(started).wait(LONG) in {1, 2}
     (line,) = said(started).splitlines()

@@ -52,14 +52,6 @@ def test_tasks_of_srun_are_one_job_by_its_job_and_step(job):
     assert (found.launcher, found.world_size, found.ranks[0].task.job) == (None, 2, "SLURM_PROCID 41878 0")
 
 
-def test_ranks_of_accelerates_launcher_are_one_job_which_it_names(job):
-    pytest.importorskip("accelerate")
-    started = job("accelerate")
-    found = started.found()
-    assert (found.launcher.pid, [rank.rank for rank in found.ranks]) == (started.started[0].pid, [0, 1])
-    assert found.command[0].endswith("train.py")
-
-
 def test_ranks_on_other_machines_are_a_run_of_their_own():
     task = Task("RANK 10.0.0.1 29500", 0, 4)
     rank = jobs.RankProcess(Process.of(os.getpid()), os.getppid(), ("python", "train.py"), task, False, True)

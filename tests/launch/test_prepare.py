@@ -49,11 +49,6 @@ def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"script": "nothing.py"}, "no script nothing.py in "),
-        ({"script": "no.such", "module": True}, "no module no.such from "),
-        ({"nproc": "0"}, "give 1 to 1024"),
-        ({"nproc": "many"}, "a number, gpu, cpu or auto"),
-        ({"name": "a b"}, "--name 'a b'"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
         ({"environment": {"A B": "1"}}, "'A B' is not the name of a variable"),
         ({"environment": {"": "1"}}, "write KEY=VALUE"),
@@ -90,7 +85,6 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
     [
         ({"nnodes": 2}, "on several machines"),
         ({"cwd": "/no/such/folder"}, "no folder /no/such/folder"),
-        ({"script": "gone.py"}, "no script gone.py"),
         ({"argv": []}, "did not record the command of this run"),
         ({"argv": ["/no/such/python", "train.py"]}, "no program /no/such/python"),
         ({"ended_at": None, "supervisor": "alive"}, "stop it first"),

@@ -33,7 +33,7 @@ def gpu(index: int, **changes: object) -> dict[str, object]:
         "power_mw": 650_500 + 1000 * index,
         "temperature_c": 60 + index,
         "clock_mhz": 1900 + index,
-        "reasons": 0,
+        "reasons": 0x1,  # it is idle
     }
     values |= changes
     return {f"{index}.{name}": value for name, value in values.items() if value is not None}

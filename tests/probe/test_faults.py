@@ -18,12 +18,6 @@ pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
 
 
-def test_without_a_hub_training_runs_and_ends(socket_dir: Path) -> None:
-    done = forked(2, SMALL, address=f"ipc://{socket_dir}/ingest.sock")
-    assert done.returncode == 0, done.stderr
-    assert "ddpmon" not in done.stderr
-
-
 def test_a_probe_that_fails_says_so_once_and_leaves(ear: Ear, tmp_path: Path) -> None:
     args = ("--save", str(tmp_path / "weights"))
     done = forked(2, SMALL, *args, "--break-probe", address=ear.address)

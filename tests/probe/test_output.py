@@ -186,8 +186,8 @@ def test_a_spool_that_nobody_empties_lets_the_rank_go_on_and_says_what_it_lost(s
 @pytest.mark.e2e
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_ranks_of_torch_multiprocessing_are_watched_and_have_logs_of_their_own(cli: Cli, method: str) -> None:
-    command = [sys.executable, str(SCRIPTS / "spawned.py"), "--method", method]
-    env = os.environ | {"SPEAKS": "1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPTS / "spawned.py"), method]
+    env = os.environ | {"MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     done = cli("exec", "--headless", "--", *command, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     found = runs.find(None)

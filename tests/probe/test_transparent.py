@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.ports import free_port
 from ddpmon.messages import ALONE
-from tests.probe.conftest import SCRIPTS, Ear, environment, forked, python, watched
+from tests.probe.conftest import SCRIPTS, Ear, forked, python, watched
 
 pytestmark = pytest.mark.e2e
 WORLD = SCRIPTS / "world.py"
@@ -41,15 +38,6 @@ def test_another_sitecustomize_works_or_fails_as_without_us(
     watched = python(script, address=ear.address, PYTHONPATH=str(tmp_path))
     assert (watched.returncode, watched.stdout.strip()) == (0, printed)
     assert error in watched.stderr
-
-
-def test_ranks_started_by_hand_are_watched(ear: Ear) -> None:
-    command = [sys.executable, str(SCRIPTS / "spawned.py"), "--world_size", "2", "--rank"]
-    env = environment(ear.address, MASTER_PORT=str(free_port()))
-    ranks = [subprocess.Popen([*command, str(rank)], env=env) for rank in (0, 1)]
-    assert [rank.wait(60) for rank in ranks] == [0, 0]
-    ear.wait(lambda: ear.goodbyes() == {0, 1})
-    assert [len(ear.steps(rank)) for rank in (0, 1)] == [10, 10]
 
 
 def test_without_ddp_a_step_is_the_optimizers(ear: Ear) -> None:

@@ -154,4 +154,4 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(run, checkpoint):
 def test_fresh_starts_anew(run, checkpoint):
     code, output = run("linear_regression.py", "--fresh")
     assert code == 0, output
-    assert "goes on" not in output
+    assert "continues" not in output

@@ -1,6 +1,5 @@
-"""Ranks by torch.multiprocessing.spawn or started by hand: no torchrun."""
+"""Two ranks by torch.multiprocessing, without torchrun: `spawned.py METHOD`."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -15,8 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def rank_main(rank: int, world_size: int) -> None:
-    if os.environ.get("SPEAKS"):
-        print("before it is a rank")
+    print("before it is a rank")
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
     model = DistributedDataParallel(torch.nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -24,25 +22,15 @@ def rank_main(rank: int, world_size: int) -> None:
         optimizer.zero_grad()
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()
-    if os.environ.get("SPEAKS"):
-        print(f"rank {rank} trained")
-        os.write(2, f"rank {rank} from C\n".encode())
-        subprocess.run(["echo", f"a child of rank {rank}"], check=True)
+    print(f"rank {rank} trained")
+    os.write(2, f"rank {rank} from C\n".encode())
+    subprocess.run(["echo", f"a child of rank {rank}"], check=True)
     dist.barrier()
     del model  # else gloo's thread and this one may wait for each other for ever
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--method", default="spawn")
-    parser.add_argument("--world_size", type=int, default=2)
-    parser.add_argument("--rank", type=int)
-    args = parser.parse_args()
-    if os.environ.get("SPEAKS"):
-        print("the launcher", flush=True)
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    if args.rank is None:
-        mp.start_processes(rank_main, args=(args.world_size,), nprocs=args.world_size, start_method=args.method)
-    else:
-        rank_main(args.rank, args.world_size)
+    print("the launcher", flush=True)
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    mp.start_processes(rank_main, args=(2,), nprocs=2, start_method=sys.argv[1])
