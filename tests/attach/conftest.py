@@ -83,10 +83,17 @@ def environment(**variables: str) -> dict[str, str]:
 @pytest.fixture
 def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Start a job in some way, and wait until it trains; it is killed with all its processes after the test."""
+    with training(tmp_path) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def training(folder: Path) -> Iterator[Callable[..., Job]]:
+    """Start jobs in a folder, and kill them with all their processes at the end."""
     made: list[Job] = []
 
     def start(way: str, **variables: str) -> Job:
-        port, script = str(free_port()), [str(SCRIPT), str(tmp_path), way]
+        port, script = str(free_port()), [str(SCRIPT), str(folder), way]
         if way == "torchrun":
             options = ["--nproc-per-node=2", "--max-restarts=1", f"--master-port={port}"]
             lines = [["-m", "torch.distributed.run", *options, *script]]
@@ -96,14 +103,14 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
             lines = [[*script, port]] * 2
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"} if way == "hand" else {}
         of_job = environment(**place, **variables)
-        job = Job(tmp_path, [])
+        job = Job(folder, [])
         made.append(job)
         for rank, line in enumerate(lines):
             own = {"RANK": str(rank)} if way == "hand" else {}
             if way == "slurm":
                 step = {"SLURM_JOB_ID": "41878", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
                 own = step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
-            with (tmp_path / f"out-{rank}").open("wb") as output:
+            with (folder / f"out-{rank}").open("wb") as output:
                 job.started.append(
                     subprocess.Popen(
                         [sys.executable, *line], env=of_job | own, stdout=output, stderr=output, process_group=0
@@ -112,9 +119,11 @@ def job(home: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         wait_for(lambda: all(job.steps(rank) > 3 for rank in range(2)), 120)
         return job
 
-    yield start
-    for each in made:
-        kill_job(each)
+    try:
+        yield start
+    finally:
+        for each in made:
+            kill_job(each)
 
 
 def kill_job(job: Job) -> None:

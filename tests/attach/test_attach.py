@@ -149,8 +149,9 @@ def test_a_rank_that_cannot_be_entered_has_all_ranks_left(job, cli, fresh_progra
     assert wait_for(lambda: (descriptors(pids), threads(pids)) == before)
 
 
-def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
+def test_a_rank_in_c_code_is_entered_when_it_returns_and_a_killed_supervisor_gets_a_successor(job, fresh_programs, cli):
     started = job("hand")
+    ranks_that_were_started_by_hand_are_one_job_by_their_meeting_place(started)
     draft, nap = started.folder / "draft", started.folder / "nap"
     with draft.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -169,22 +170,12 @@ def test_a_rank_in_c_code_is_entered_when_it_returns(job, fresh_programs, cli):
             assert stacks.py_spy() is None or "train (train.py:" in cli("logs", run.id).stdout
             held.close()
             trains(cli, run)
-            watching.send_signal(signal.SIGINT)
-            watching.wait(60)
-    assert started.end() == [0, 0]
-
-
-def test_a_killed_supervisor_gets_a_successor(job, attached, cli):
-    started = job("hand")
-    ranks_that_were_started_by_hand_are_one_job_by_their_meeting_place(started)
-    run = attached(started.pids[0])
-    trains(cli, run)
-    os.kill(run.supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: runs.load(run.id).supervisor not in {run.supervisor, None})
-    assert status(cli, run)["state"] in {"running", "slow"}
-    os.kill(started.pids[1], signal.SIGKILL)
-    started.started[0].wait(60)
-    ended = wait_for(lambda: (last := runs.load(run.id)).ended and last)
+            os.kill(run.supervisor.pid, signal.SIGKILL)
+            wait_for(lambda: runs.load(run.id).supervisor not in {run.supervisor, None})
+            assert status(cli, run)["state"] in {"running", "slow"}
+            os.kill(started.pids[1], signal.SIGKILL)
+            started.started[0].wait(60)
+            ended = wait_for(lambda: (last := runs.load(run.id)).ended and last)
     assert (ended.state(), ended.exit_code) in {("failed", 137), ("failed", 1), ("failed", 134)}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 
 import pytest
 
 from ddpmon import runs
 from ddpmon.runs import jobs
-from tests.conftest import ddpmon_program, wait_for
+from tests.conftest import wait_for
+from tests.forked import Forked
 
 STEP = {"SLURM_JOB_ID": "41877", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "1"}
 WAIT = "while [ ! -e end{0} ]; do sleep 0.05; done; echo over {0}; exit {0}"
@@ -21,24 +21,21 @@ WAIT = "while [ ! -e end{0} ]; do sleep 0.05; done; echo over {0}; exit {0}"
 def tasks(home):
     """Starts a task of a job step: its rank, what it runs; with `--headless`, as away from any terminal."""
     started = []
+    with open(os.devnull, "r+b") as nothing:
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), nothing.fileno())
 
-    def start(rank, script=None, *options, **variables):
-        environment = os.environ | STEP | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} | variables
-        line = [ddpmon_program(), "exec", *options, "--", "sh", "-c", script or WAIT.format(rank)]
-        started.append(
-            subprocess.Popen(
-                line, env=environment, cwd=home, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-        )  # fmt: skip
-        return started[-1]
+        def start(rank, script=None, *options, **variables):
+            environment = os.environ | STEP | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} | variables
+            line = ["exec", *options, "--", "sh", "-c", script or WAIT.format(rank)]
+            started.append(Forked("ddpmon", *line, **streams, environment=environment, folder=str(home)))
+            return started[-1]
 
-    yield start
+        yield start
     for rank in range(3):
         (home / f"end{rank}").touch()
     for process in started:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def the_run(members):
@@ -135,15 +132,14 @@ def test_a_rank_that_is_there_already_and_one_that_is_to_be_apart_have_runs_of_t
     assert [run.id for run in second] == [run.id for run in runs.all_runs() if run.job and run.id != first.id]
 
 
-def test_a_command_that_cannot_be_started_is_one_line(tasks, home):
+def test_a_command_that_cannot_be_started_is_one_line(tasks, home, cli):
     tasks(0)
     the_run(0)
     program = home / "no-format"
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o700)
     environment = os.environ | STEP | {"SLURM_PROCID": "1", "SLURM_LOCALID": "1"}
-    command = [ddpmon_program(), "exec", "--", str(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = cli("exec", "--", str(program), env=environment)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     log = runs.run_dir(runs.all_runs()[0].id) / "logs" / "launcher.log"

@@ -22,7 +22,7 @@ def hosts():
     yield from cable()
 
 
-wait_for = functools.partial(conftest.wait_for, every_s=1.0)  # what a host says costs more than waiting
+wait_for = functools.partial(conftest.wait_for, every_s=0.3)  # what a host says costs more than waiting
 
 
 def says(host, words):

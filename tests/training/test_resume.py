@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from conftest import TRAINING, forked
+from conftest import TRAINING
 
 from benchmarks.ports import free_port
 
@@ -13,21 +13,12 @@ pytestmark = pytest.mark.e2e
 
 # Two epochs of 93 steps: a stop after the first printed line, step 100, lies inside an epoch. The next twenty steps
 # take their time, so that the signal comes while there are some left.
-RUN = ("--epochs", 2, "--batch-size", 8, "--seed", 7)
+RUN = ("--epochs", 2, "--batch-size", 8, "--seed", 7, "--workers", 1)
 CHECKPOINT = "checkpoints/linear_regression.pt"
 STOPPED = (*RUN, "--slow", "other:0:100:100-119", "--save", "weights.pt")
 # The same of the smallest script, which prints after an epoch of 64 steps.
 SMALLEST = ("--epochs", 2, "--seed", 7, "--save", "weights.pt")
 SMALLEST_STOPPED = (*SMALLEST, "--slow", "other:0:100:65-84")
-
-
-@pytest.fixture(scope="module")
-def never_stopped(tmp_path_factory):
-    """The weights of the run that nobody stopped."""
-    folder = tmp_path_factory.mktemp("never-stopped")
-    code, output = forked(folder, "mnist.py", *RUN, "--save", "weights.pt", nproc=2, env={})
-    assert code == 0, output
-    return torch.load(folder / "weights.pt")
 
 
 HEARS_TOTALS = """
@@ -54,21 +45,33 @@ def stopped_step(output: str, checkpoint: str, total: int) -> int:
     return step
 
 
-def test_sigterm_to_torchrun_stops_all_ranks_at_one_step_and_the_same_arguments_go_on(
-    start, run, tmp_path, never_stopped
-):
+def test_sigterm_to_torchrun_stops_all_ranks_at_one_step_and_the_same_or_other_ranks_go_on(start, run, tmp_path):
     first = start("mnist.py", *STOPPED, nproc=2)
     first.until("step 100/186")
     first.process.terminate()
     first.end()
     step = stopped_step(first.output, "checkpoints/mnist.pt", 186)
+    assert "DataLoader" not in first.output, "workers outlive a signal to their process group"
     assert not (tmp_path / "weights.pt").exists()
+    checkpoint = tmp_path / "checkpoints" / "mnist.pt"
+    stopped = checkpoint.read_bytes()
 
     code, output = run("mnist.py", *STOPPED, nproc=2)
     assert code == 0, output
     assert f"continues after step {step} of 186, from checkpoints/mnist.pt" in output
-    assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
-    assert not (tmp_path / "checkpoints" / "mnist.pt").exists(), "the next run starts anew"
+    assert not checkpoint.exists(), "the next run starts anew"
+    code, output = run("mnist.py", *RUN, "--save", "expected.pt", nproc=2)
+    assert code == 0, output
+    assert_equal(torch.load(tmp_path / "weights.pt"), torch.load(tmp_path / "expected.pt"))
+
+    checkpoint.write_bytes(stopped)
+    (tmp_path / "heard").mkdir()
+    (tmp_path / "heard" / "ddpmon.py").write_text(HEARS_TOTALS)
+    code, output = run("mnist.py", *RUN, env={"PYTHONPATH": f"{tmp_path / 'heard'}:{TRAINING}"})
+    assert code == 0, output
+    step, total = re.search(r"continues at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
+    assert int(step) * 2 == int(total), "after the first of two epochs"
+    assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {step}
 
 
 def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(start, run, tmp_path):
@@ -89,40 +92,6 @@ def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(st
     assert code == 0, output
     assert f"continues after step {step}" in output
     assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
-
-
-def test_workers_outlive_a_signal_to_the_process_group_and_other_ranks_go_on_with_the_weights(start, run, tmp_path):
-    five = ("--epochs", 5, "--workers", 1)
-    code, output = run("linear_regression.py", *five, "--save", "expected.pt", nproc=2)
-    assert code == 0, output
-
-    first = start("linear_regression.py", *five, "--slow", "other:0:20", nproc=2)  # four epochs left: 5 s
-    first.until("epoch 1/5")
-    first.process.terminate()
-    first.end()
-    assert "stopped after step" in first.output
-    assert "DataLoader" not in first.output
-
-    stopped = (tmp_path / CHECKPOINT).read_bytes()
-    code, output = run("linear_regression.py", *five, "--save", "weights.pt", nproc=2)
-    assert code == 0, output
-    assert "continues after step" in output
-    assert_equal(torch.load(tmp_path / "weights.pt"), torch.load(tmp_path / "expected.pt"))
-
-    for path in (CHECKPOINT, "stopped.pt"):
-        (tmp_path / path).write_bytes(stopped)
-    (tmp_path / "heard").mkdir()
-    (tmp_path / "heard" / "ddpmon.py").write_text(HEARS_TOTALS)
-    heard = {"PYTHONPATH": f"{tmp_path / 'heard'}:{TRAINING}"}
-    code, output = run("linear_regression.py", *five[:2], "--save", "alone.pt", env=heard)
-    assert code == 0, output
-    epochs = torch.load(tmp_path / "stopped.pt")["epochs"]
-    assert epochs >= 1
-    step, total = re.search(r"continues at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
-    assert int(step) * 5 == epochs * int(total)
-    assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {str(int(total) - int(step))}
-    assert f"epoch {epochs}/5" not in output
-    assert f"epoch {epochs + 1}/5" in output
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
-"""Garbage is collected once, as nanochat does, or often: `collecting.py once|often --save PATH`, on two ranks."""
+"""Garbage is collected often, on two ranks."""
 
-import argparse
 import gc
 import sys
 import time
@@ -14,9 +13,6 @@ GARBAGE = [[number] for number in range(400_000)]
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("how", choices=["once", "often"])
-    args = parser.parse_args()
     gc.disable()
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -28,7 +24,7 @@ def main():
         loss.backward()
         time.sleep(0.005)
         optimizer.step()
-        if step == 1 or (args.how == "often" and step % EVERY == 1):
+        if step % EVERY == 1:
             gc.collect()
     dist.barrier()
     del model

@@ -25,7 +25,7 @@ class Wrong:
 
 def child(queue) -> None:
     name = multiprocessing.current_process().name
-    if name != "spawn":  # a spawned worker of a DataLoader imports it already
+    if name == "fork":  # a spawned worker of a DataLoader imports it anew
         import torch
 
         assert torch.get_num_threads() > 0
