@@ -15,6 +15,7 @@ from ddpmon.launch.processes import descendants
 from ddpmon.runs import Process
 from ddpmon.tasks import Task
 from tests.conftest import ddpmon_program, wait_for
+from tests.ranks import EAGER
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.e2e
 def test_torchrun_may_be_the_first_process_of_a_container(other_namespace, home, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
-        "import subprocess, sys, torch.distributed as dist\n"
+        f"{EAGER}import subprocess, sys, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
         "subprocess.run([sys.argv[1], 'ls', '--json'], stdout=open(sys.argv[2], 'w'), check=True)\n"
     )

@@ -18,25 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 from ddpmon.messages import Sample
 from ddpmon.probe import counters
 from ddpmon.probe.cuda import allocator_counters
-from ddpmon.probe.devices import Rates, Sampler, WorkerMemory, network_cards
+from ddpmon.probe.devices import Sampler, WorkerMemory, network_cards
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loader_passes import LoaderPasses
 
 NO_GPU = Identity("test")
-
-
-def test_rates_are_what_a_counter_rose_by_in_a_second() -> None:
-    rates = Rates()
-    rates.set_time(1_000_000_000)
-    assert rates.per_s("read", 100) is None
-    rates.set_time(1_500_000_000)
-    assert rates.per_s("read", 400) == pytest.approx(600)
-    assert rates.per_s("other", 5) is None
-    rates.set_time(3_500_000_000)
-    assert rates.per_s("read", 400) == 0
-    assert rates.per_s("read", None) is None
-    rates.set_time(4_500_000_000)
-    assert rates.per_s("read", 500) is None, "nothing to compare with after a gap"
 
 
 def test_another_training_thread_starts_anew() -> None:

@@ -31,14 +31,6 @@ def failure(error_file: Path) -> ProcessFailure:
     return ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(error_file))
 
 
-def test_an_exception_that_nobody_caught_is_torchruns_message(
-    error_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(monkeypatch)
-    assert failure(error_file).message["message"] == "ValueError: the first cause"
-    assert [each.name for each in error_file.parent.iterdir()] == ["error.json"]
-
-
 def test_a_rank_that_is_killed_while_it_writes_leaves_no_file(
     error_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from benchmarks.ports import free_port
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
-from tests.probe.conftest import INJECT, SCRIPTS, Ear, environment, forked
+from tests.probe.conftest import INJECT, SCRIPTS, Ear, forked
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
@@ -31,13 +29,9 @@ def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) ->
     address = f"ipc://{socket_dir}/ingest.sock"
     first = Ear(address)
     first.answering = False
-    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    rank = subprocess.Popen(
-        [sys.executable, str(SMALL), "--steps", "120", "--slow", "other:0"],
-        env=environment(address, **place),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    arguments = 1, SMALL, "--steps", "120", "--slow", "other:0"
+    rank = threading.Thread(target=forked, args=arguments, kwargs={"address": address})
+    rank.start()
     try:
         first.wait(lambda: len(first.steps(0)) > 10)
     finally:
@@ -49,7 +43,7 @@ def test_a_new_hub_gets_everything_the_old_one_did_not_take(socket_dir: Path) ->
         assert {step.step for step in second.steps(0)} == set(range(1, 121))
     finally:
         second.close()
-        rank.wait(30)
+        rank.join()
 
 
 def test_a_hub_that_never_answers_does_not_hold_up_the_end(ear: Ear, tmp_path: Path) -> None:
@@ -77,12 +71,12 @@ def test_a_restarted_rank_that_fails_leaves_the_cause_and_its_own_traceback(ear:
     ear.wait(lambda: ear.failures() and ear.goodbyes())
     assert {hello.restart for hello in ear.hellos()} == {1}
     (failure,) = ear.failures()
-    assert (failure.error, failure.step) == ("ValueError: wrong on purpose, password=…", 9)
+    assert (failure.error, failure.step) == ("ValueError: wrong on purpose, password=…", 10)
     assert "small_ddp.py" in failure.traceback
     assert str(INJECT.parent) not in failure.traceback
     assert "hunter2" not in failure.traceback
     assert json.loads(error_file.read_text())["message"]["message"].startswith("ValueError: wrong on purpose")
-    assert [step.step for step in ear.steps(0)] == list(range(1, 10))
+    assert [step.step for step in ear.steps(0)] == list(range(1, 11))
 
 
 def test_a_script_that_takes_all_descriptors_trains_on_and_every_step_is_heard(ear: Ear, tmp_path: Path) -> None:

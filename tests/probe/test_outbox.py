@@ -60,12 +60,3 @@ def test_frames_that_were_sent_go_first_and_do_not_count_as_dropped() -> None:
     assert outbox.dropped == 0
     outbox.send_again()
     assert drain(outbox) == list(range(2, 12))
-
-
-def test_settled_means_everything_was_acknowledged() -> None:
-    outbox = filled(1)
-    assert not outbox.is_all_recorded
-    drain(outbox)
-    assert not outbox.is_all_recorded
-    outbox.acknowledged(1)
-    assert outbox.is_all_recorded

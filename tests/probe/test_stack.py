@@ -71,17 +71,6 @@ def test_for_a_viewer_the_flight_recorder_is_left_alone_however_often_it_asks(ma
     assert len(dumps) == 1  # once for a thread that stands still
 
 
-def test_who_asks_briefly_takes_nothing_from_who_wants_to_know_all(made):
-    where, dumps = made
-    where.request(brief=True)
-    where.capture(1000.0)
-    for order in ((True, False), (False, True)):
-        for brief in order:
-            where.request(brief=brief)
-        where.capture(1000.0)
-    assert len(dumps) == 1
-
-
 def test_a_file_whose_name_is_no_utf_8_can_be_sent(made):
     where, _ = made
     let_go, there = threading.Event(), threading.Event()

@@ -12,7 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
 
 EPOCHS = 2
-BATCHES = 80
+BATCHES = 50
 SECONDS = 0.05
 """Length of a batch: bars are read once a second."""
 

@@ -1,4 +1,4 @@
-"""Two ranks by torch.multiprocessing, without torchrun: `spawned.py METHOD`."""
+"""Two ranks by torch.multiprocessing, without torchrun."""
 
 import os
 import subprocess
@@ -33,4 +33,4 @@ def rank_main(rank: int, world_size: int) -> None:
 if __name__ == "__main__":
     print("the launcher", flush=True)
     os.environ["MASTER_ADDR"] = "127.0.0.1"
-    mp.start_processes(rank_main, args=(2,), nprocs=2, start_method=sys.argv[1])
+    mp.spawn(rank_main, args=(2,), nprocs=2)
