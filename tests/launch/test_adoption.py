@@ -98,18 +98,6 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
     assert told.count("a new one replaces it") == 1
 
 
-def test_a_run_of_which_nothing_is_left_has_ended_and_nobody_knows_how(waiting, cli):
-    run = waiting.run
-    kill(run.supervisor, run.agent, run.hub)
-    told = cli("status")
-    assert told.returncode == 2
-    assert "exit code unknown: somebody killed the run's supervisor before the end" in told.stdout
-    ended = waiting.run
-    assert (ended.ended, ended.state(), ended.exit_code) == (True, "lost", None)
-    assert not runs.socket_dir(run.id).exists()
-    assert cli("attach", "--headless").returncode == 1
-
-
 def test_a_supervisor_that_is_killed_during_a_stop_leaves_its_grace_to_the_next(launch, tmp_path):
     """The rank is not asked again, which would begin its checkpoint anew."""
     script = tmp_path / "saves.py"

@@ -79,19 +79,6 @@ def test_a_task_that_comes_after_all_is_over_begins_another_run(cli):
     assert [run.exit_code for run in runs.all_runs()] == [1, 2]
 
 
-def test_the_first_task_that_fails_says_so_while_others_go_on(tasks, home):
-    first = tasks(0, "sleep 0.2; while [ ! -e end0 ]; do sleep 0.05; done; exit 7")
-    other = tasks(1)
-    run = the_run(1)
-    (home / "end0").touch()
-    assert first.wait(60) == 7
-    assert other.poll() is None
-    assert runs.load(run.id).state() == "running"
-    (home / "end1").touch()
-    assert other.wait(60) == 1
-    assert gone(run).exit_code == 7
-
-
 def test_killed_tasks_and_a_killed_supervisor_hurt_no_other(tasks, home, cli):
     started = {rank: tasks(rank) for rank in range(3)}
     run = the_run(2)

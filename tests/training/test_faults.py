@@ -59,24 +59,17 @@ class Trainer:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_slow_delays_its_phase_once_per_step_and_changes_no_weight(monkeypatch, slept, phase):
-    slow, plain = Trainer(Faults.of(parse(monkeypatch, "--slow", f"{phase}:1:30"))), Trainer(Faults.none())
-    for trainer in (slow, plain):
-        for _ in range(3):
-            trainer.step()
-    assert slept == [(phase, 0.03)] * 3
-    assert torch.equal(slow.weights(), plain.weights())
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_slow_may_be_for_some_steps_only(monkeypatch, slept, phase):
-    trainer = Trainer(Faults.of(parse(monkeypatch, "--slow", f"{phase}:1:30:2-2")))
+def test_slow_delays_its_phase_once_in_each_of_some_steps_and_changes_no_weight(monkeypatch, slept, phase):
+    slow = Trainer(Faults.of(parse(monkeypatch, "--slow", f"{phase}:1:30:2-3")))
+    plain = Trainer(Faults.none())
     seen = []
     for number in (1, 2, 3):
-        trainer.step(number)
+        for trainer in (slow, plain):
+            trainer.step(number)
         seen.append(len(slept))
-    assert seen == [0, 1, 1]
-    assert slept == [(phase, 0.03)]
+    assert seen == [0, 1, 2]
+    assert slept == [(phase, 0.03)] * 2
+    assert torch.equal(slow.weights(), plain.weights())
 
 
 def test_workers_count_steps_as_the_training_does(monkeypatch):
@@ -135,19 +128,14 @@ def test_fail_raises_at_its_step(monkeypatch):
         (("--slow", "backward"), "not PHASE:RANK:MS"),
         (("--slow", "lunch:1:30"), "no phase 'lunch'"),
         (("--slow", "data:one:30"), "not PHASE:RANK:MS"),
-        (("--slow", "data:1:-3"), "not a delay"),
         (("--slow", "data:1:nan"), "not a delay"),
         (("--slow", "data:1:30:9-3"), "9-3 is not a range"),
-        (("--slow", "data:1:30:0-3"), "0-3 is not a range"),
-        (("--slow", "data:1:30:3"), "not PHASE:RANK:MS"),
         (("--slow", "data:2:30"), "no rank 2 in a world of 2"),
         (("--uneven", "1"), "not RANK:FACTOR"),
         (("--uneven", "1:0"), "0 times as large"),
         (("--uneven", "1:inf"), "inf times as large"),
-        (("--uneven", "-1:2"), "no rank -1"),
         (("--fail", "1:x"), "not RANK:STEP"),
         (("--fail", "1:0"), "steps count from 1"),
-        (("--fail", "7:3"), "no rank 7"),
         (("--batch-size", "0"), "whole number of 1"),
         (("--batch-size", "²"), "whole number of 1"),
         (("--bogus",), "unrecognized"),
