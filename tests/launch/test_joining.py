@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 
 import pytest
 
 from ddpmon import runs
 from ddpmon.runs import jobs
-from tests.conftest import wait_for
+from tests.conftest import ddpmon_program, wait_for
 from tests.forked import Forked
 
 STEP = {"SLURM_JOB_ID": "41877", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "1"}
@@ -119,14 +120,15 @@ def test_a_rank_that_is_there_already_and_one_that_is_to_be_apart_have_runs_of_t
     assert [run.id for run in second] == [run.id for run in runs.all_runs() if run.job and run.id != first.id]
 
 
-def test_a_command_that_cannot_be_started_is_one_line(tasks, home, cli):
+def test_a_command_that_cannot_be_started_is_one_line(tasks, home):
     tasks(0)
     the_run(0)
     program = home / "no-format"
     program.write_bytes(b"\x7fELF nonsense")
     program.chmod(0o700)
     environment = os.environ | STEP | {"SLURM_PROCID": "1", "SLURM_LOCALID": "1"}
-    done = cli("exec", "--", str(program), env=environment)
+    command = [ddpmon_program(), "exec", "--", str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     log = runs.run_dir(runs.all_runs()[0].id) / "logs" / "launcher.log"
