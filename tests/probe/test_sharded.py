@@ -50,7 +50,7 @@ def test_the_kind_is_told_as_it_changes(both: Both) -> None:
 
 
 def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear) -> None:
-    watched(ear, 2, SCRIPT, "tensor_parallel", "--late", "1", "--steps", "40")
+    watched(ear, 2, SCRIPT, "tensor_parallel", "--late", "1", "--steps", "60")
     assert {hello.parallelism for hello in ear.hellos()[-2:]} == {"tensor parallel"}
     aligner = Aligner(2)
     for rank in (0, 1):
