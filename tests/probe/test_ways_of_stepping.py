@@ -14,6 +14,7 @@ from tests.probe.conftest import SCRIPTS, Ways, adds_up, listening, ways
 pytestmark = pytest.mark.e2e
 SYNCHRONISATIONS: dict[str, list[int]] = {
     "without_optimizer": [1] * 4,  # before any optimizer is made
+    "gradient_cache": [4] * 4,
     "cached_loss": [2] * 4,
     "lbfgs_long": [9] * 4,
     "optimizer_in_backward": [1] * 4,
@@ -46,19 +47,19 @@ def test_every_step_is_counted_and_adds_up(both: Ways, way: str) -> None:
             assert step.backward_us > 0
 
 
-@pytest.mark.parametrize("way", ["cached_loss", "zero"])
+@pytest.mark.parametrize("way", ["gradient_cache", "cached_loss", "zero"])
 def test_the_loss_is_what_the_script_means_by_it(both: Ways, way: str) -> None:
     for rank in (0, 1):
         assert [step.loss for step in both.steps[way][rank]] == pytest.approx(both.losses(way, rank), rel=1e-6)
 
 
 def test_chunks_of_a_cached_batch_are_no_accumulated_batches(both: Ways) -> None:
-    for way, batches in {"cached_loss": 1, "zero": 4}.items():
+    for way, batches in {"gradient_cache": 1, "cached_loss": 1, "zero": 4}.items():
         assert {step.backwards for step in both.steps[way][0]} == {batches}, way
 
 
 def test_samples_are_those_that_are_trained_on(both: Ways) -> None:
-    for way, samples in {"cached_loss": 8, "teacher": 8, "rollouts": 8, "graphs": 4}.items():
+    for way, samples in {"gradient_cache": 8, "cached_loss": 8, "teacher": 8, "rollouts": 8, "graphs": 4}.items():
         assert {step.samples for step in both.steps[way][0]} == {samples}, way
 
 

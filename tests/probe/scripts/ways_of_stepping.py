@@ -40,6 +40,34 @@ def lbfgs_long():
     return model
 
 
+def chunk_gradients(model, chunks):
+    """The loss of all chunks' outputs, computed without a graph, and the outputs, whose gradients are wanted."""
+    with torch.no_grad():
+        outputs = torch.cat([model(chunk) for chunk in chunks])
+    outputs.requires_grad_()
+    return outputs, (outputs @ outputs.T).softmax(1).diagonal()
+
+
+@way
+def gradient_cache():
+    """Embeds in chunks without gradients, then once more with those of the loss."""
+    model = DDP(net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for x, _ in batches(STEPS):
+        chunks = x.split(2)
+        outputs, each = chunk_gradients(model, chunks)
+        loss = each.mean()
+        loss.backward()
+        losses.append(loss.item())
+        for chunk, gradient in zip(chunks, outputs.grad.split(2), strict=True):
+            (model(chunk) * gradient).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    report(losses)
+    return model
+
+
 class Late(nn.Module):
     """A model whose forward takes longer on rank 1."""
 
@@ -55,16 +83,13 @@ class Late(nn.Module):
 
 @way
 def cached_loss():
-    """Embeds in chunks without gradients; forward and backward of the chunks then run in a hook of the loss."""
+    """The same inside of loss.backward(): forward and backward of the chunks run in a hook of the loss."""
     model = DDP(Late())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for x, _ in batches(STEPS):
         chunks = x.split(4)
-        with torch.no_grad():
-            outputs = torch.cat([model(chunk) for chunk in chunks])
-        outputs.requires_grad_()
-        each = (outputs @ outputs.T).softmax(1).diagonal()
+        outputs, each = chunk_gradients(model, chunks)
         for part in each.split(4):  # the loss in chunks of its own
             (part.sum() / len(x)).backward(retain_graph=True)
         gradient, loss = outputs.grad, each.mean().detach().requires_grad_()
