@@ -88,7 +88,17 @@ class Config:
 
     def wrong(self, name: str, value: object, allowed: str) -> UsageError:
         """Return an error that says which value of the file is not allowed."""
-        return UsageError(f"{self.path}: {name} = {value!r} is not allowed; allowed: {allowed}")
+        return UsageError(f"{self.path}: {name} = {value!r} is not allowed{_near(value, allowed)} allowed: {allowed}")
+
+
+def _near(value: object, allowed: str) -> str:
+    """Return "; did you mean …?" if an allowed word is like the value, or is the same without its table; else ";"."""
+    from difflib import get_close_matches
+
+    words = [*allowed.split(", "), *(f"[{table}]" for table in sorted(_TABLES))]
+    near = get_close_matches(value, words, 1) if isinstance(value, str) else []
+    near = near or [word for word in words if word.rpartition(".")[2] == value]
+    return f"; did you mean {near[0]}?" if near else ";"
 
 
 def path() -> Path | None:
@@ -137,9 +147,8 @@ def _checked(place: Path, raw: dict[str, Any]) -> Config:
     for name, value in values.items():
         setting = _BY_NAME.get(name)
         if setting is None:
-            raise UsageError(
-                f"{place}: there is no key {name}; allowed: {', '.join([*_BY_NAME, '[keys]', '[themes]'])}"
-            )
+            allowed = ", ".join([*_BY_NAME, "[keys]", "[themes]"])
+            raise UsageError(f"{place}: there is no key {name}{_near(name, allowed)} allowed: {allowed}")
         if not _fits(setting, value, read.themes):
             raise read.wrong(name, value, setting.allowed)
     for name, theme in read.themes.items():

@@ -1,5 +1,6 @@
 """The config file: what it may say, what is refused in one line, and which value counts."""
 
+import json
 import subprocess
 import tomllib
 
@@ -45,11 +46,13 @@ def test_without_a_file_all_values_are_defaults(written):
 @pytest.mark.parametrize(("text", "words"), [
     ("theme = 'purple'", "theme = 'purple' is not allowed; allowed: dark, light, ansi, or a name from"),
     ("notify = 'loud'", "notify = 'loud' is not allowed; allowed: off, bell, desktop, both, or URLs separated by"),
-    ("first_screen = 'word'", "first_screen = 'word' is not allowed; allowed: world, ranks, heat"),
+    ("first_screen = 'word'", "first_screen = 'word' is not allowed; did you mean world? allowed: world, ranks, heat"),
     ("first_screen = 'inspect'", "first_screen = 'inspect' is not allowed"),
     ("units = 'metric'", "units = 'metric' is not allowed; allowed: binary or decimal"),
     ("colour = 1", "there is no key colour; allowed: theme, first_screen"),
-    ("[ranks]\ncolums = []", "there is no key ranks.colums; allowed: "),
+    ("gpu_hour = 1", "there is no key gpu_hour; did you mean price.gpu_hour? allowed: theme"),
+    ("[prize]\ngpu_hour = 1", "there is no key prize; did you mean [price]? allowed: theme"),
+    ("[ranks]\ncolums = []", "there is no key ranks.colums; did you mean ranks.columns? allowed: "),
     ("ranks = 3", "ranks = 3 is not allowed; allowed: a table, [ranks]"),
     ("[ranks]\ncolumns = []", "ranks.columns = [] is not allowed; allowed: a list of columns"),
     ("[ranks]\ncolumns = ['own', 'speed']", "ranks.columns = 'speed' is not allowed; allowed: rank, host"),
@@ -83,7 +86,7 @@ def test_a_wrong_file_ends_a_command_with_one_line(written, home):
     path = written("them = 'dark'")
     result = called("ls")
     assert result.returncode == 2
-    assert result.stderr.startswith(f"ddpmon: {path}: there is no key them; allowed: theme, ")
+    assert result.stderr.startswith(f"ddpmon: {path}: there is no key them; did you mean theme? allowed: theme, ")
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -145,6 +148,24 @@ def test_units_that_there_are_not_are_one_line(home, monkeypatch):
     assert (result.returncode, result.stderr) == (
         2, "ddpmon: DDPMON_UNITS='metric' is not allowed; allowed: binary, decimal\n"
     )  # fmt: skip
+
+
+def test_commands_without_a_dashboard_report_what_no_dashboard_could_use_and_go_on(written, home):
+    path = written("first_screen = 'word'\n[keys]\nx = 'q'\n")
+    unpack()
+    screen, key = (f"{path}: {each} is not allowed" for each in ("first_screen = 'word'", "keys.x = 'q'"))
+    for words in (["ls"], ["report", "line"], ["status", "line"]):
+        result = called(*words)
+        assert result.returncode in {0, 1}, result.stderr
+        assert [line[: line.index(";")] for line in result.stderr.splitlines()] == [
+            f"ddpmon: {screen}",
+            f"ddpmon: {key}",
+        ]
+        assert result.stdout
+    checked = called("doctor", "--json")
+    found = [check["text"] for check in json.loads(checked.stdout) if check["about"] == "config file"]
+    assert [text[: text.index(";")] for text in found] == [screen, key]
+    assert path.name not in checked.stderr
 
 
 def test_keys_move_on_one_screen_or_on_all(written):

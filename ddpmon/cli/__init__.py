@@ -58,6 +58,16 @@ def command_line(context: click.Context) -> None:
     """Run a command; without one, print the help."""
     if context.invoked_subcommand is None:
         print(context.get_help())
+    elif config.current().exists and context.invoked_subcommand not in _CHECK_THE_FILE:
+        from ddpmon.tui.config_check import problems
+
+        for problem in problems():
+            _complain(str(problem), 2)
+
+
+_CHECK_THE_FILE = {"config", "doctor", "snapshot", "_relay", "_there"}
+"""Commands that report themselves what is wrong in the config file, or that another machine's user runs here."""
+_printed: set[str] = set()
 
 
 def main() -> None:
@@ -97,5 +107,9 @@ def _plain(stream: TextIO | None) -> TextIO | None:
 
 
 def _complain(text: str, code: int) -> int:
-    print("ddpmon:", plain(" ".join(config.with_origin(text).split())), file=sys.stderr)
+    """Print a line on stderr, but none twice; return the code."""
+    line = plain(" ".join(config.with_origin(text).split()))
+    if line not in _printed:
+        print("ddpmon:", line, file=sys.stderr)
+        _printed.add(line)
     return code

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ddpmon import config
-from ddpmon.tui import keys, palette
-from ddpmon.tui.keymap import remapped
+from ddpmon.errors import UsageError
 from ddpmon.tui.views import VIEW_FACTS, ViewName
-from ddpmon.tui.widgets.columns import COLUMNS
 
 SCREENS = [name.value for name in ViewName if VIEW_FACTS[name].digit]
 
 
 def check() -> None:
-    """Check every value of the config file that refers to a part of the dashboard.
+    """Raise the first of the problems."""
+    for problem in problems():
+        raise problem
 
-    Raises:
-        UsageError: A screen, column, key or theme does not exist.
 
+def problems() -> Iterator[UsageError]:
+    """Yield an error for each value that names no screen or column, for the first wrong key and for the first wrong
+    theme. Modules are imported only for values that the file has.
     """
     given = config.current()
     if (screen := given.get("first_screen")) not in SCREENS:
-        raise given.wrong("first_screen", screen, ", ".join(SCREENS))
-    for column in given.get("ranks.columns") or ():
-        if column not in COLUMNS:
-            raise given.wrong("ranks.columns", column, ", ".join(COLUMNS))
-    remapped(keys.DEFAULT_KEYS, given)
-    palette.own_themes()
+        yield given.wrong("first_screen", screen, ", ".join(SCREENS))
+    if columns := given.get("ranks.columns"):
+        from ddpmon.tui.widgets.columns import COLUMNS
+
+        yield from (given.wrong("ranks.columns", each, ", ".join(COLUMNS)) for each in columns if each not in COLUMNS)
+    try:
+        if given.keys:
+            from ddpmon.tui import keymap, keys
+
+            keymap.remapped(keys.DEFAULT_KEYS, given)
+    except UsageError as error:
+        yield error
+    try:
+        if given.themes:
+            from ddpmon.tui import palette
+
+            palette.own_themes()
+    except UsageError as error:
+        yield error

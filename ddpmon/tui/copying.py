@@ -21,7 +21,7 @@ from ddpmon.runs.writing import write_text
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.dashboard import Dashboard
-from ddpmon.tui.lines import cut, plain
+from ddpmon.tui.lines import plain
 from ddpmon.tui.screens.ask import Picker
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.failure import traceback_lines
@@ -36,7 +36,6 @@ MAX_CLIPBOARD_BYTES = 74_000
 characters."""
 LAST_LINES = 50
 """Number of lines of output that are copied from a screen that does not show the output."""
-_NAME_COLUMNS = 58
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Copying:
             if value is not None:
                 await self._copy(entries[value])
 
-        names = [(value, cut(plain(each.name), _NAME_COLUMNS)) for value, each in entries.items()]
+        names = [(value, plain(each.name)) for value, each in entries.items()]
         self.dashboard.ask(Picker(Offered("copy", names, "0", lambda _: None), self.dashboard.palette), copy)
 
     def save_screen(self, name: str, content: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ddpmon.messages import END_STATES, RankSpans, RankView, SeriesView, Snapshot
 from ddpmon.source import TapePosition
 from ddpmon.tui.filters import Filter, runs_of
+from ddpmon.tui.lines import plain
 from ddpmon.tui.views import ViewName
 
 STALE_AFTER_S = 3.0
@@ -55,6 +56,11 @@ SEVERITY_ROLES = {"info": "text", "warn": "warn", "critical": "bad"}
 def arriving(snapshot: Snapshot) -> bool:
     """Return whether no rank has a measured step yet, so that screens show the stage of each rank instead."""
     return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
+
+
+def short_host(host: str) -> str:
+    """Return the first label of a host's name, by which people call the host."""
+    return plain(host).partition(".")[0]
 
 
 @dataclass(frozen=True)

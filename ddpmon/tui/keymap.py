@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from ddpmon.config import Config
 from ddpmon.tui.views import ViewName
-from ddpmon.tui.workarounds import key_name
 
 FIXED = "ctrl+c"
 """The key that always has the same action, in dialogs too."""
@@ -100,7 +99,16 @@ def _change(config: Config, setting: str, old: str, new: object, views: tuple[Vi
         raise config.wrong(setting, new, _ALLOWED)
     if FIXED in {old, new}:
         raise config.wrong(setting, new, f"any key but {FIXED}, which always asks whether to leave or to stop")
-    return _Change(setting, key_name(old), key_name(new), views)
+    return _Change(setting, _key_name(old), _key_name(new), views)
+
+
+def _key_name(typed: str) -> str:
+    """Return the name of a key in the table of keys; Textual accepts a single character only in bindings."""
+    if len(typed) != 1 or typed.isalnum():
+        return typed
+    from textual.keys import _character_to_key
+
+    return _character_to_key(typed)
 
 
 def _names(key: Key, changes: dict[str, _Change]) -> tuple[str, str]:
@@ -113,9 +121,11 @@ def _names(key: Key, changes: dict[str, _Change]) -> tuple[str, str]:
 
 
 def _for_people(name: str) -> str:
+    if "+" in name or len(name) == 1:
+        return name
     from textual.keys import format_key
 
-    return format_key(name) if "+" not in name else name
+    return format_key(name)
 
 
 def _uses(keys: Iterable[Key]) -> Counter[tuple[ViewName, str, bool]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-
-from textual.actions import parse
-from textual.binding import Binding
+from typing import TYPE_CHECKING
 
 from ddpmon import config
-from ddpmon.tui.frame import Frame
+from ddpmon.errors import UsageError
 from ddpmon.tui.keymap import FIXED, Key, remapped
 from ddpmon.tui.views import VIEW_FACTS, ViewFacts, ViewName, title
+
+if TYPE_CHECKING:
+    from textual.binding import Binding
+
+    from ddpmon.tui.frame import Frame
 
 
 def _views_that(holds: Callable[[ViewFacts], bool]) -> tuple[ViewName, ...]:
@@ -157,12 +160,22 @@ DEFAULT_KEYS = (
     Key("ctrl+c", "Ctrl-C", "app.interrupt", "", "ask whether to detach, stop the run, or stay"),
 )  # fmt: skip
 
-KEYS = remapped(DEFAULT_KEYS, config.current())
+
+def _configured() -> tuple[Key, ...]:
+    try:
+        return remapped(DEFAULT_KEYS, config.current())
+    except UsageError:  # `config_check` reports it, and no dashboard opens.
+        return DEFAULT_KEYS
+
+
+KEYS = _configured()
 """The keys after the replacements in the config file."""
 
 
 def bindings(view: ViewName) -> list[Binding]:
     """Return the keys of a screen as Textual's bindings."""
+    from textual.binding import Binding
+
     by_key = {(key.keys, key.action): key for key in KEYS if view in key.views}
     return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == FIXED) for key in by_key.values()]
 
@@ -174,6 +187,8 @@ def bindings_of_dialogs() -> list[Binding]:
 
 def needed(view: ViewName) -> set[str]:
     """Return the names in `screen.do(…)` that a screen's keys need, so that none of the keys is dead."""
+    from textual.actions import parse
+
     actions = (parse(key.action) for key in KEYS if view in key.views)
     return {str(parameters[0]) for target, action, parameters in actions if (target, action) == ("screen", "do")}
 

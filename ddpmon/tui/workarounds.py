@@ -19,7 +19,7 @@ from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
 from textual.drivers._writer_thread import WriterThread
 from textual.drivers.linux_driver import LinuxDriver
-from textual.keys import Keys, _character_to_key
+from textual.keys import Keys
 from textual.message import Message
 from textual.message_pump import _MessagePumpMeta
 from textual.widgets import OptionList
@@ -30,11 +30,6 @@ class Abstract(_MessagePumpMeta, ABCMeta):
 
     Textual's classes have a metaclass of their own, with which ABCMeta alone would conflict.
     """
-
-
-def key_name(typed: str) -> str:
-    """Return the name of a key in the table of keys; Textual accepts a single character only in bindings."""
-    return _character_to_key(typed) if len(typed) == 1 else typed
 
 
 def page_only_through_lines_that_are_there() -> None:

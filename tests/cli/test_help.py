@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -47,6 +48,12 @@ def test_what_is_no_topic_is_one_line_with_the_nearest_one():
     refused = called("help", "stragler")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == "ddpmon: no topic 'stragler'; did you mean 'straggler'? All topics: ddpmon help\n"
+
+
+def test_two_paragraphs_are_one_empty_line_apart_where_the_page_has_a_picture_between_them():
+    shown = list(for_terminal((docs_folder() / "howto" / "straggler.md").read_text(), 80))
+    assert "" in shown
+    assert not any(first == second == "" for first, second in pairwise(shown))
 
 
 def test_code_of_a_page_stays_as_it_is():

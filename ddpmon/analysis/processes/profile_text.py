@@ -15,8 +15,8 @@ COST = (
 FLOPS_COST = "Counting makes one step longer."
 """Text that is shown before operations are counted."""
 MFU = "From now on, these ranks show mfu, as if each step computed as much."
-MAX_NAME, MIN_NAME, NUMBER, WHERE = 60, 20, 10, 15
-"""Widths in characters of an operator's name (maximum and minimum), of a column of numbers, and of the phase."""
+MIN_NAME, NUMBER, WHERE = 20, 10, 15
+"""Widths in characters of an operator's name (minimum), of a column of numbers, and of the phase."""
 
 
 def chosen_ranks(text: str) -> list[int]:
@@ -55,7 +55,8 @@ def table(view: ProfileView, rows: int, width: int) -> list[str]:
     """Return the operators as lines of a table, with a heading."""
     made = [one for one in view.ranks if one.answered]
     several = len(made) > 1
-    name = max(MIN_NAME, min(MAX_NAME, width - WHERE - NUMBER * (len(made) + several)))
+    longest = max((len(plain(row.name)) + 1 for row in view.rows[:rows]), default=0)
+    name = max(MIN_NAME, min(longest, width - WHERE - NUMBER * (len(made) + several)))
     heads = [f"rank {one.rank}" for one in made] + ["differ by"] * several
     lines = [f"{'ms in a step':<{name}}{'':{WHERE}}" + "".join(f"{head:>{NUMBER}}" for head in heads)]
     for row in view.rows[:rows]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -42,13 +43,14 @@ def doctor(ranks: int | None, as_json: bool) -> int:
       1   at least one problem
     """
     import dataclasses
+    import itertools
     import json
     import os
 
     from ddpmon.doctor import Level, examine
 
     checks = []
-    for check in examine(os.environ, ranks):
+    for check in itertools.chain(_config(), examine(os.environ, ranks)):
         checks.append(check)
         if not as_json:
             _print(check)
@@ -59,6 +61,19 @@ def doctor(ranks: int | None, as_json: bool) -> int:
     else:
         print(_sum(problems, notes))
     return 1 if problems else 0
+
+
+def _config() -> Iterator[Check]:
+    """Check the config file; a file that cannot be read ends every command before."""
+    from ddpmon import config
+    from ddpmon.doctor.check import ok, problem
+    from ddpmon.tui.config_check import problems
+
+    given, wrong = config.current(), list(problems())
+    for each in wrong:
+        yield problem("config file", str(each), "correct this value; until then, no dashboard opens")
+    if given.path.is_file() and not wrong:
+        yield ok("config file", str(given.path))
 
 
 def _print(check: Check) -> None:

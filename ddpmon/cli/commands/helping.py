@@ -73,7 +73,7 @@ def for_terminal(markdown: str, width: int) -> Iterator[str]:
     """Yield the lines of a page, wrapped; code and commands are not changed."""
     fenced = listed = False
     paragraph: list[str] = []
-    for line in re.sub(r"\n{3,}", "\n\n", _IMAGE.sub("", markdown)).strip().splitlines():
+    for line in re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", _IMAGE.sub("", markdown)).strip().splitlines():
         is_fence = line.strip().startswith("```")
         fenced ^= is_fence
         if _ITEM.match(line):

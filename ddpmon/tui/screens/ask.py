@@ -228,7 +228,6 @@ class Prompt(Overlay[Parsed | None]):
 
 _AROUND = 3
 """Number of lines around the entries: two of the box, and one for the typed text."""
-_WIDEST = 64
 
 
 class PickBox(Pane):
@@ -323,7 +322,7 @@ class Picker(Overlay[str]):
     def on_resize(self) -> None:
         offered = self.box.offered
         longest = max(len(offered.heading), *(len(name) for _, name in offered.entries), 38)
-        self.box.styles.width = min(longest + 8, _WIDEST, self.app.size.width)
+        self.box.styles.width = min(longest + 8, self.app.size.width)
         self.box.styles.height = min(len(offered.entries) + _AROUND, self.app.size.height)
 
     def on_key(self, event: events.Key) -> None:

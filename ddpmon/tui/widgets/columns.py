@@ -12,10 +12,9 @@ from ddpmon import numbers
 from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView, other_quantities
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import STAGE_WORDS, finite
+from ddpmon.tui.frame import STAGE_WORDS, finite, short_host
 from ddpmon.tui.lines import Line, padded, plain
 from ddpmon.tui.units import cell
-from ddpmon.tui.widgets.worldmap import short_host
 
 HEALTH_WORDS = {
     "missing": "not connected",

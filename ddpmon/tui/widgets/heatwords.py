@@ -10,9 +10,8 @@ from rich.cells import cell_len
 from ddpmon import numbers
 from ddpmon.messages import HEAT_LEVELS, NOTABLE, OWN_PHASES, HeatRow, HeatView
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
-from ddpmon.tui.frame import finite
+from ddpmon.tui.frame import finite, short_host
 from ddpmon.tui.lines import padded
-from ddpmon.tui.widgets.worldmap import short_host
 
 _WORDS = {
     "own": f"{NOTABLE:.0%}+ slower than peers",

@@ -16,7 +16,7 @@ from ddpmon.messages import (
 from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, Block
-from ddpmon.tui.frame import Frame
+from ddpmon.tui.frame import Frame, short_host
 from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
@@ -27,7 +27,7 @@ from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
 from ddpmon.tui.widgets.phasehistory import LABEL, phase_history
 from ddpmon.tui.widgets.rankstack import stack_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
-from ddpmon.tui.widgets.worldmap import rank_in, short_host
+from ddpmon.tui.widgets.worldmap import rank_in
 
 SIDE_BY_SIDE = 128
 """Width in columns from which the numbers and the rest stand side by side."""

@@ -14,12 +14,11 @@ from ddpmon import numbers
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRequest, TimelineStep, TimelineView, ViewRequest
 from ddpmon.tui.blocks import Block
-from ddpmon.tui.frame import Frame, arriving, finite
+from ddpmon.tui.frame import Frame, arriving, finite, short_host
 from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, with_mark
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved, top_with
-from ddpmon.tui.widgets.worldmap import short_host
 
 IN_TIME = (
     ("optimizer", "▒", "muted"),

@@ -10,13 +10,12 @@ from rich.cells import cell_len
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import ViewRequest
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
-from ddpmon.tui.frame import Frame
+from ddpmon.tui.frame import Frame, short_host
 from ddpmon.tui.lines import CURSOR, Line, cut, joined, title, wrap
 from ddpmon.tui.search import Search, SearchError
 from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.scrolling import ScrollingPane
-from ddpmon.tui.widgets.worldmap import short_host
 
 _MOST_ROWS = 6
 """Maximum number of rows of an entry, unless it is the current match."""

@@ -9,10 +9,9 @@ from ddpmon import numbers
 from ddpmon.analysis.words import counted
 from ddpmon.messages import GPU_COUNTERS, NO_RANK, QUANTITIES, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import finite
+from ddpmon.tui.frame import finite, short_host
 from ddpmon.tui.lines import plain
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
-from ddpmon.tui.widgets.worldmap import short_host
 
 NOWHERE = "no host yet"
 _OF_CLOCKS = ("gpu_temperature", "gpu_clock")

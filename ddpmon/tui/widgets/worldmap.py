@@ -10,8 +10,8 @@ from rich.cells import cell_len
 
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import Frame, arriving
-from ddpmon.tui.lines import Line, joined, padded, plain, size, title
+from ddpmon.tui.frame import Frame, arriving, short_host
+from ddpmon.tui.lines import Line, joined, padded, size, title
 from ddpmon.tui.widgets.pane import Pane
 
 Grading: TypeAlias = Callable[[RankView], tuple[int, str, str]]
@@ -24,11 +24,6 @@ def rank_in(snapshot: Snapshot | None, number: int | None) -> RankView | None:
     """Return the rank with this number; None if there is none."""
     ranks = snapshot.ranks if snapshot else []
     return ranks[number] if number is not None and 0 <= number < len(ranks) else None
-
-
-def short_host(host: str) -> str:
-    """Return the first label of a host's name, by which people call the host."""
-    return plain(host).partition(".")[0]
 
 
 _FAR = ("○", "◔", "◑", "◕", "●", "●")
