@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -55,9 +57,15 @@ def write_man_pages(root: Path, folder: Path) -> None:
     import ddpmon
     from ddpmon.cli import command_line
 
-    for command in (command_line, *command_line.commands.values()):
-        text = command.help or ""
+    pages = copy.copy(command_line)
+    pages.commands = {name: each for name, each in command_line.commands.items() if not each.hidden}
+    for command in (pages, *pages.commands.values()):
+        text = inspect.cleandoc(command.help or "")
         command.short_help = text.strip().partition("\n")[0].strip().rstrip(".")
         # roff joins lines that do not begin with a space
-        command.help = _AS_IT_IS.sub(lambda table: re.sub("^", "  ", table[0], flags=re.MULTILINE), text)
-    write("ddpmon", command_line, version=ddpmon.__version__, target_dir=str(folder))
+        command.help = _AS_IT_IS.sub(lambda table: "\b\n" + re.sub(r"^(?=\S)", " ", table[1], flags=re.MULTILINE), text)
+    write("ddpmon", pages, version=ddpmon.__version__, target_dir=str(folder))
+    for page in folder.glob(
+        "*.1"
+    ):  # Words are neither hyphenated nor spaced out, because tables would lose their shape.
+        page.write_text(re.sub(r"^(\.TH .*)", r"\1\n.nh\n.ad l", page.read_text(), count=1, flags=re.MULTILINE))

@@ -23,7 +23,7 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("seconds", numbers.duration),
 )
 """The format of a number by the end of its name; the first match applies."""
-_UNIT_ENDS = ("_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
+_UNIT_ENDS = ("_bytes_per_s", "_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
 """Ends of names that repeat the unit of the number."""
 
 

@@ -26,9 +26,9 @@ INTERRUPTED = 130
 HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
 
     \b
-    ddpmon run --nproc 4 train.py --lr 0.1     start a run and watch it
-    ddpmon attach                              watch it again, from any terminal
-    ddpmon demo                                try it on a recorded run, without torch
+    ddpmon run --nproc 4 train.py   start a run and watch it
+    ddpmon attach                   watch it again, from any terminal
+    ddpmon demo                     look at a recorded run, without torch
 
     RUN is a run's name or the beginning of its id. If several runs have that
     name, commands take the latest and say so on stderr. Without RUN, they take
@@ -41,7 +41,7 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     Environment variables:
       DDPMON_SSH      the ssh command with its options
       DDPMON_REMOTE   the ddpmon command there, if it is not on the PATH
-      DDPMON_THEME    dark, light or ansi (the terminal's own sixteen colours)
+      DDPMON_THEME    dark, light or ansi (the terminal's 16 colours)
       NO_COLOR=1      no colours
 """
 

@@ -30,7 +30,7 @@ _COMMANDS_OF = {
     "viewing": ("logs", "ls", "report"),
 }
 """The names of the commands in each file."""
-_FILE_OF = {name: file for file, names in _COMMANDS_OF.items() for name in names}
+_FILE_OF = dict(sorted((name, file) for file, names in _COMMANDS_OF.items() for name in names))
 
 
 class Commands(Mapping[str, click.Command]):

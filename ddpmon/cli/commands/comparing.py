@@ -31,7 +31,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
     \b
     Exit codes:
       0   compared
-      1   with --fail-slower: B's median or mean step is more than PCT percent
+      1   with --fail-slower: the median or mean step of B is over PCT%
           slower, even at the fast end of the interval
       2   the two runs cannot be compared
     """

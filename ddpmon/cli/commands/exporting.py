@@ -22,8 +22,8 @@ HELP = """Export the recording of a run for other tools.
     csv          one row per rank and step
     parquet      the same for pandas, Polars and DuckDB
                  (pip install 'ddpmon[parquet]')
-    perfetto     a trace for ui.perfetto.dev: a track per rank, a slice per
-                 phase; --last 1000 keeps it small
+    perfetto     a trace for ui.perfetto.dev: a track per rank, a slice
+                 per phase; --last 1000 keeps it small
     openmetrics  the run's state now, for Prometheus
 
     The first step of each process includes one-off work such as warm-up. If a step updates several models, its loss is

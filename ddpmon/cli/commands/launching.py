@@ -24,7 +24,7 @@ EXIT_CODES = """
       143         a SIGTERM to this command stopped the run
       0           you left the dashboard; the run goes on
       1 or 2      the run did not start; one line on stderr says why
-      1           the run's supervisor was killed; how the run ended is unknown
+      1           the run's supervisor was killed: outcome unknown
 """
 
 OUTPUT = """
