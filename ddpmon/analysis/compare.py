@@ -15,7 +15,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.resampling import Ratio, Resampled, ratio, resampled
+from ddpmon.analysis.statistics.resampling import CERTAINTY, Ratio, Resampled, ratio, resampled
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
@@ -27,6 +27,8 @@ FEWEST_STEPS = 20
 blocks."""
 MOST_STEPS = 20_000
 """Maximum number of steps, the last ones; the interval of more would be narrower than two runs differ anyway."""
+MOST_INTERVAL_STEPS = 2_000
+"""Maximum number of steps for the interval of one run's median step, which takes 50 ms of CPU time."""
 ALIKE = Threshold(
     0.01,
     of="difference between two runs in step time, work per step or mean loss, as a share",
@@ -171,6 +173,14 @@ def side(world: World) -> Side:
         critical_share=float(part.critical_share.max()) if has_waited else None,
         drawn=resampled(lengths),
     )
+
+
+def median_interval(world: World) -> tuple[float, float]:
+    """Return the 95% interval of the median step [ms] over the last steps of a run that has settled."""
+    lengths = np.maximum(world.step_ms[max(FIRST_STEPS, len(world) - MOST_INTERVAL_STEPS) :], 1e-3)
+    tail = (1 - CERTAINTY) / 2
+    low, high = np.quantile(resampled(lengths[settled(lengths) :]).medians, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def settled(lengths: Floats) -> int:

@@ -95,6 +95,8 @@ class Evidence:
     step: int = 0
     """Number of steps of this attempt that all ranks have finished."""
     world_size: int = 0
+    attached: bool = False
+    """True if the job was training already when ddpmon attached to it, so that its first steps are unknown."""
     standstill: Standstill | None = None
     wait: Wait | None = None
     """The wait that a timeout will end; None: no rank waits, or the timeout is unknown."""

@@ -31,6 +31,12 @@ class Pace:
     samples: float
     """Number of samples of all ranks in a step; 0: not counted."""
     gradient_bytes: float
+    interval_ms: tuple[float, float] | None = None
+    """95% interval of the median step; None: not computed."""
+
+    @property
+    def within_ms(self) -> tuple[float, float]:
+        return self.interval_ms or (self.step_ms, self.step_ms)
 
     def does_the_work_of(self, other: Pace) -> bool:
         """Return whether a step of both runs contains equally many samples, and equally large gradients."""
@@ -62,14 +68,20 @@ class Difference:
 
 
 def difference(now: Pace, earlier: Sequence[Pace]) -> Difference | None:
-    """Compare a run with earlier ones, the latest first; return None if none of them did the same work."""
+    """Compare a run with earlier ones, the latest first; return None if none of them did the same work.
+
+    The run is slower only if the 95% interval of its median step is above those of all earlier runs, and faster only if
+    it is below them: otherwise chance may explain the difference.
+    """
     alike = [pace for pace in earlier if now.does_the_work_of(pace)]
     if not alike:
         return None
     steps = [pace.step_ms for pace in alike]
     usual = median(steps)
-    unusual = now.step_ms > max(steps) * (1 + UNUSUAL.enter) or now.step_ms * (1 + UNUSUAL.enter) < min(steps)
-    if not unusual:
+    (low, high), lows, highs = now.within_ms, *zip(*(pace.within_ms for pace in alike), strict=True)
+    slower = now.step_ms > max(steps) * (1 + UNUSUAL.enter) and low > max(highs)
+    faster = now.step_ms * (1 + UNUSUAL.enter) < min(steps) and high < min(lows)
+    if not slower and not faster:
         return Difference(len(alike), usual, 0.0, "", 0.0)
     change_ms = now.step_ms - usual
     parts = [

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ddpmon.analysis import gpu_hours
+from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, median_interval
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import Summary
@@ -80,6 +81,7 @@ def report(
             "unmeasured": snapshot.unmeasured,
             "measured": snapshot.measured or None,
             "restarts": len(run.attempts),
+            "attached": run.attached,
             "attempts": [msgspec.to_builtins(attempt) for attempt in run.attempts],
         },
         "steps": {
@@ -91,6 +93,7 @@ def report(
             "step_ms": {
                 name: json_number(getattr(summary, f"step_ms_{name}", None)) for name in ("mean", "p50", "p95", "max")
             },
+            "p50_interval_ms": _interval(world),
             "samples_per_s": json_number(snapshot.samples_per_s),
             "losses_of": models_with_loss(snapshot),
             "records_lost": snapshot.records_lost,
@@ -126,6 +129,13 @@ def report(
             reported(finding) | {"lost_hours": gpu_hours.lost_hours(snapshot, finding)} for finding in snapshot.findings
         ],
     }
+
+
+def _interval(world: World | None) -> list[float | None] | None:
+    """Return the interval of the median step; None if there are too few steps."""
+    if world is None or len(world) < FIRST_STEPS + FEWEST_STEPS:
+        return None
+    return [json_number(ms) for ms in median_interval(world)]
 
 
 def reported(finding: Finding) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
@@ -203,9 +202,8 @@ def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
         return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))
     behind = float(abs(summary.over_median).max())
     if behind > EVEN[-1]:
-        return Verdict(
-            f"no rank is slow beyond chance yet; ranks differ by up to {ceil(behind):.0%}", topic=("uneven",)
-        )
+        most = f"{behind:.0%}" if behind < 1 else f"a factor of {1 + behind:,.0f}"
+        return Verdict(f"no rank is slow beyond chance yet; ranks differ by up to {most}", topic=("uneven",))
     bound = next(each for each in EVEN if behind <= each)
     return Verdict(f"all ranks within {bound:.0%} of the others", topic=("even",))
 

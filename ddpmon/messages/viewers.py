@@ -176,6 +176,8 @@ class RunView(msgspec.Struct, frozen=True):
     """Earlier attempts, oldest first; empty if the ranks were never restarted."""
     kill_at: float | None = None
     """End of the grace period of a run that is being stopped, in Unix seconds, or None if it is not being stopped."""
+    attached: bool = False
+    """True if ddpmon attached to a job that was training already: nothing is known of the time before."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -137,7 +137,8 @@ class ScriptNotes:
         self._marked, self._marked_step = True, self.clock.step + 1
         self.clock.marked_samples = samples
         self._step_may_begin()
-        if total is not None:
+        # After an attach, steps count from the attach, and the script's total from its own start.
+        if total is not None and self.start is None:
             self.total_steps = total
 
     def step_left(self, *_: object) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from ddpmon import runs
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS
+from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, median_interval
 from ddpmon.analysis.pace import Difference, Pace, difference
 from ddpmon.analysis.steps.summary import Summary
+from ddpmon.analysis.steps.world import World
 from ddpmon.errors import RunNotFoundError
 from ddpmon.messages import PHASES, Phase
 from ddpmon.runs import Run, plain_file
@@ -29,6 +30,7 @@ _NUMBER = re.compile(r"[-+]?[\d.][\d.,_eE+-]*[kKmMgG]?")
 class _Steps(msgspec.Struct):
     window: list[int] | None = None
     step_ms: dict[str, float | None] = {}
+    p50_interval_ms: tuple[float, float] | None = None
     samples_per_s: float | None = None
 
 
@@ -78,8 +80,8 @@ def earlier_paces(run: Run) -> list[Pace]:
     return paces
 
 
-def pace_of(summary: Summary) -> Pace | None:
-    """Return the speed of a run that goes on, over the analysed steps."""
+def pace_of(summary: Summary, world: World | None = None) -> Pace | None:
+    """Return the speed of a run that goes on, over the analysed steps; with its interval if `world` has these steps."""
     rates, sums = summary.samples_per_s, summary.sums
     step_s = summary.step_ms_mean / 1e3
     return _checked(
@@ -88,6 +90,7 @@ def pace_of(summary: Summary) -> Pace | None:
         summary.phases_ms.tolist(),
         0.0 if math.isnan(total := float(rates.sum())) else total * step_s,
         sums.gradient_bytes / sums.steps,
+        median_interval(world) if world is not None and len(world) >= FIRST_STEPS + FEWEST_STEPS else None,
     )
 
 
@@ -100,20 +103,30 @@ def _pace(report: _Report) -> Pace | None:
         [[ms for ms in rank if ms is not None] for rank in phases if None not in rank],
         (steps.samples_per_s or 0.0) * (steps.step_ms.get("mean") or 0.0) / 1e3,
         report.all_reduce.bytes_per_step or 0.0,
+        steps.p50_interval_ms,
     )
 
 
 def _checked(
-    window: Sequence[int] | None, step_ms: float | None, phases_ms: list[list[float]], samples: float, size: float
+    window: Sequence[int] | None,
+    step_ms: float | None,
+    phases_ms: list[list[float]],
+    samples: float,
+    size: float,
+    interval_ms: tuple[float, float] | None,
 ) -> Pace | None:
     """Return a speed, or None if it covers too few steps or has impossible values."""
     if window is None or len(window) != 2 or window[1] - window[0] + 1 < FIRST_STEPS + FEWEST_STEPS or not phases_ms:
         return None
     columns = list(zip(*phases_ms, strict=True))
     largest = [min(column) if place == Phase.TRANSFER else max(column) for place, column in enumerate(columns)]
-    if step_ms is None or not all(map(math.isfinite, (step_ms, samples, size, *largest))) or step_ms <= 0:
+    if (
+        step_ms is None
+        or not all(map(math.isfinite, (step_ms, samples, size, *largest, *(interval_ms or ()))))
+        or step_ms <= 0
+    ):
         return None
-    return Pace(step_ms, tuple(largest), samples, size)
+    return Pace(step_ms, tuple(largest), samples, size, interval_ms)
 
 
 def compare_for_report(run: Run, report: dict[str, Any]) -> dict[str, Any] | None:

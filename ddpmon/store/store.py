@@ -166,6 +166,7 @@ class Store(Intake):
             attempts=self.earlier_attempts(),
             step=self.step,
             world_size=self.registry.world_size,
+            attached=bool(self.run.attached),
             standstill=standstill,
             wait=wait,
             difference=self._replicas.difference(),
@@ -356,7 +357,8 @@ class Store(Intake):
                 self.add_event(unix, current.severity, current.text)
         elif before == "waiting":
             after_s = unix - self.run.created_at
-            self.add_event(unix, "info", f"first step after {duration(after_s)}" if after_s >= 0 else "first step")
+            after = f" {duration(after_s)} after the attach" if self.run.attached else f" after {duration(after_s)}"
+            self.add_event(unix, "info", f"first step{after if after_s >= 0 else ''}")
         elif before == "stalled":
             self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks have started")
 

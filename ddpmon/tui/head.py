@@ -100,16 +100,17 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
     if snapshot.training_epoch is not None:
         epochs = f"/{numbers.count(snapshot.training_epochs)}" if snapshot.training_epochs else ""
         items.append((7, [(f"epoch {numbers.count(snapshot.training_epoch)}{epochs}", "text")]))
-    if ended:
-        if run.exit_code:
-            items.append((3, [(f"exit {run.exit_code}", "strong")]))
-        if run.ended_at is not None and run.started_at:
-            items.append((6, [(f"took {numbers.duration(run.ended_at - run.started_at)}", "muted")]))
-    else:
-        if snapshot.eta_s is not None and frame.cursor is None:
-            items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
-        if run.started_at and frame.cursor is None:
-            items.append((9, [(f"up {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
+    if ended and run.exit_code:
+        items.append((3, [(f"exit {run.exit_code}", "strong")]))
+    if not ended and snapshot.eta_s is not None and frame.cursor is None:
+        items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
+    # How long a job ran before the attach is unknown.
+    if ended and run.ended_at is not None and run.started_at:
+        verb = "watched" if run.attached else "took"
+        items.append((6, [(f"{verb} {numbers.duration(run.ended_at - run.started_at)}", "muted")]))
+    elif not ended and run.started_at and frame.cursor is None:
+        verb = "watched" if run.attached else "up"
+        items.append((9, [(f"{verb} {numbers.duration(snapshot.at - run.started_at)}", "muted")]))
     return items
 
 

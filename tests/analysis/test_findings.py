@@ -35,6 +35,14 @@ def test_too_few_steps_tell_nothing():
     assert found_in(own[:5]) == []
 
 
+@pytest.mark.parametrize(("attached", "since"), [(False, "from the start"), (True, "since the attach")])
+def test_a_rank_that_is_slow_from_the_first_step_on_is_slow_since_the_attach_for_all_that_is_known(attached, since):
+    own = own_times(200, 2, noise=0.02)
+    own[:, 1, 2] += 20
+    (finding,) = judged(world_with(own), Evidence(attached=attached))
+    assert f"backward {since}" in finding.text
+
+
 def test_a_rank_with_more_samples_is_a_matter_of_load_not_of_speed():
     own = own_times(80, 4, noise=0.02)
     own[:, 1] *= 1.5

@@ -62,6 +62,7 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     assert [rank.process.pid for rank in run.attached] == pids
     assert run.agent.pid == started.started[0].pid
     assert trains(cli, run)["world_size"] == 2
+    assert json.loads(cli("report", run.id, "--format", "json").stdout)["run"]["attached"] is True
     assert str(run.agent.pid) not in cli("ls").stdout.partition("without ddpmon")[2]
     again = cli("attach", "--pid", str(pids[0]), "--headless")
     assert (again.returncode, run.id in again.stderr) == (2, True)

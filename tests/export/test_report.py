@@ -67,11 +67,11 @@ def test_it_has_exactly_the_fields_of_schema_1():
     ]
     assert set(made["run"]) == {
         *("id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"),
-        *("live_state", "stale_s", "restarts", "attempts", "parallelism", "unmeasured", "measured"),
+        *("live_state", "stale_s", "restarts", "attempts", "parallelism", "unmeasured", "measured", "attached"),
     }
     assert set(made["steps"]) == {
         "count", "total", "epoch", "epochs", "window", "step_ms", "samples_per_s", "records_lost", "refused",
-        "accumulation", "losses_of",
+        "accumulation", "losses_of", "p50_interval_ms",
     }  # fmt: skip
     assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
     assert set(made["ranks"][0]) == {

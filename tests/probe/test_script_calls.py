@@ -13,6 +13,7 @@ import torch
 import ddpmon
 from ddpmon import api
 from ddpmon.messages import MAX_LOGGED
+from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import NOTES, Identity
 from ddpmon.probe.listener import Listener
 
@@ -72,6 +73,13 @@ def test_a_whole_number_in_any_form_counts_samples_and_steps(listener: Listener,
         assert listener.clock.marked_samples == 16
     assert listener.account.total_steps == 16
     assert listener.identity.hello().notes == []
+
+
+def test_after_an_attach_the_scripts_total_is_left_out_as_steps_do_not_count_from_its_start(listener: Listener) -> None:
+    listener.account.start = CommonStart(1)
+    with ddpmon.step(total=16):
+        pass
+    assert listener.account.total_steps is None
 
 
 @pytest.mark.parametrize("value", [-1, 2.5, math.nan, math.inf, 10**400, 1 << 60, "many", torch.ones(2), [3], Odd()])

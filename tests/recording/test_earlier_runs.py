@@ -36,6 +36,26 @@ def test_a_run_is_slower_only_beyond_all_of_its_earlier_runs():
     assert difference(pace(80.0), earlier).slower_by == pytest.approx(-0.2)
 
 
+def test_a_difference_that_chance_may_explain_is_none():
+    """Medians 20% apart: of a few scattered steps their intervals overlap, of many they do not."""
+    few, many = (90.0, 125.0), (99.0, 101.0)
+    usual = dataclasses.replace(pace(), interval_ms=many)
+    now = pace(120.0)
+    assert difference(dataclasses.replace(now, interval_ms=(119.0, 121.0)), [usual]).slower_by == pytest.approx(0.2)
+    assert difference(dataclasses.replace(now, interval_ms=few), [usual]).slower_by == 0.0
+    assert difference(now, [dataclasses.replace(usual, interval_ms=few)]).slower_by == 0.0
+    assert difference(dataclasses.replace(usual, step_ms=80.0, interval_ms=few), [usual]).slower_by == 0.0
+
+
+def test_the_report_has_the_interval_that_a_comparison_with_the_next_run_needs(made):
+    """Steps of 54 ms, a few of them longer: the interval is around the median."""
+    steps = built(records(own_times(400, 4, noise=0.1), samples=64))["steps"]
+    low, high = steps["p50_interval_ms"]
+    assert low <= steps["step_ms"]["p50"] <= high
+    assert high - low < 0.05 * low
+    assert built(records(own_times(20, 4), samples=64))["steps"]["p50_interval_ms"] is None
+
+
 def test_the_sentence_names_the_phase_that_explains_it():
     slow = difference(pace(131.0, data=38.0, wait=60.0), [pace()] * 3)
     assert slow.sentence("train.py") == "31% slower than the median of your last 3 runs of train.py (data +28.0 ms)"
@@ -63,6 +83,7 @@ def save(run, report):
 def slower(report, factor):
     report = json.loads(json.dumps(report))
     report["steps"]["step_ms"] = {name: ms * factor for name, ms in report["steps"]["step_ms"].items()}
+    report["steps"]["p50_interval_ms"] = [ms * factor for ms in report["steps"]["p50_interval_ms"]]
     report["steps"]["samples_per_s"] /= factor
     return report
 

@@ -152,7 +152,9 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
 def test_a_count_that_began_late_says_since_when():
     sums = CostView("start", (4_001, 9_000), 5_000, None, None)
     assert cost.of_steps(sums) == "all steps since step 4,001, to 9,000"
-    assert cost.of_steps(replace(sums, window=(2, 9_000))) == "since the start, steps 2–9,000"
+    whole = replace(sums, window=(2, 9_000))
+    assert cost.of_steps(whole) == "since the start, steps 2–9,000"
+    assert cost.of_steps(whole, attached=True) == "since the attach, steps 2–9,000"
 
 
 def test_without_gradients_it_says_so_and_the_efficiency_stays():

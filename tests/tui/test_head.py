@@ -35,6 +35,13 @@ def test_without_a_total_the_epoch_is_told_all_the_same():
     assert "step 12,486  epoch 2/3" in line
 
 
+def test_an_attached_job_has_been_watched_for_a_while_but_not_up_for_so_long():
+    shot = snapshots.slow()
+    attached = replace(shot, run=replace(shot.run, attached=True, exit_code=0))
+    line = "".join(text for text, _ in head.state_line(Frame(attached), 160))
+    assert ("up " in line, "watched " in line) == (False, True)
+
+
 def test_who_it_is_stands_out_of_the_verdict_and_of_an_older_hubs_all_of_it():
     shot = replace(snapshots.slow(), verdict="rank 3 is slow: at a:b", verdict_facts=VerdictFacts(["x"], 15))
     assert head.verdict_line(Frame(shot), 80)[:2] == [("rank 3 is slow:", "warn"), (" at a:b", "text")]

@@ -67,7 +67,8 @@ def _each(moment: Moment) -> Iterator[Finding]:
         ranks = sorted({rank for one in latest for rank in one.ranks})
         ranks = ranks if 0 < len(ranks) < moment.evidence.world_size else []
         who = f" on {named_ranks(ranks, moment.evidence.world_size)} alone" if ranks else ""
-        takes, look = f"{name}{who} takes {share:.0%} of the time since the first step", ADVICE.get(name, "")
+        beginning = "the attach" if moment.evidence.attached else "the first step"
+        takes, look = f"{name}{who} takes {share:.0%} of the time since {beginning}", ADVICE.get(name, "")
         costly = False
         headline: str | None = "{takes}||: {count:,} times, {took}"
         if kind == STARTING_WORKERS:

@@ -99,7 +99,7 @@ def _length(value: float, unit: str) -> str:
 def _since(slow: SlowRanks) -> str:
     """Return when the slowdown began, as exactly as that is known."""
     if slow.from_the_start:
-        return " from the start"
+        return " since the attach" if slow.moment.evidence.attached else " from the start"
     first, last = slow.slowdown.since_within
     step = f"step {first:,} to {last:,}" if first < last else f"step {slow.slowdown.since:,}"
     return f" at {step}" if slow.slowdown.changed == "others" else f" since {step}"

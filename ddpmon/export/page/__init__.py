@@ -48,7 +48,7 @@ def of(run: Run) -> str:
 
 def started(run: Run) -> list[tuple[str, str]]:
     """Return what was started, where and when, each with its label."""
-    took = "" if run.took_s is None else f", took {duration(run.took_s)}"
+    took = "" if run.took_s is None else f", {'watched for' if run.attached else 'took'} {duration(run.took_s)}"
     ended = [] if run.ended_at is None else [("Ended", f"{_date(run.ended_at)}{took}")]
     return [
         ("Command", shlex.join([run.script, *run.script_args])),

@@ -191,8 +191,8 @@ def view_over(snapshot: Snapshot, over: str) -> CostView | None:
     )  # fmt: skip
 
 
-def of_steps(shown: CostView) -> str:
-    """Return the steps that a cost covers, for the title."""
+def of_steps(shown: CostView, *, attached: bool = False) -> str:
+    """Return the steps that a cost covers, for the title. attached: ddpmon does not know the job's first steps."""
     first, last = (numbers.count(step) for step in shown.window)
     if shown.over == "start" and shown.window[0] > _FIRST_STEP:
         return f"all steps since step {first}, to {last}"
@@ -200,7 +200,7 @@ def of_steps(shown: CostView) -> str:
         return f"step {first}"
     return {
         "last": f"the last {min(COST_STEPS, shown.steps)} steps, {first}–{last}",
-        "start": f"since the start, steps {first}–{last}",
+        "start": f"since {'the attach' if attached else 'the start'}, steps {first}–{last}",
     }.get(shown.over, f"steps {first}–{last}")
 
 
@@ -233,7 +233,8 @@ def _spent(snapshot: Snapshot) -> list[Line]:
             f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({times.counts.get(kind, 0)}x)" for kind in kinds
         ]
         trained = f"{numbers.percent(times.training_s / whole)} training"
-        lines.append([(" since the first step: ", "muted"), (", ".join([trained, *pauses]), "text")])
+        beginning = "the attach" if snapshot.run.attached else "the first step"
+        lines.append([(f" since {beginning}: ", "muted"), (", ".join([trained, *pauses]), "text")])
     if snapshot.accumulation > 1:
         lines.append([(" each step accumulates ", "muted"), (f"{snapshot.accumulation} batches", "text")])
     return lines
@@ -265,5 +266,5 @@ class Cost(Pane):
             heading = "what do collectives cost, and why"
         shown = view_over(snapshot, self.over)
         if shown is not None:
-            heading += f": {of_steps(shown)}"
+            heading += f": {of_steps(shown, attached=snapshot.run.attached)}"
         return [title(heading, width), *cost(snapshot, width, self.over)]
