@@ -16,7 +16,7 @@ import ddpmon
 from ddpmon import config
 from ddpmon.cli.commands import Commands
 from ddpmon.cli.streams import OutputError, StandardStream, occupy_closed
-from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.glyphs import ascii_for, in_ascii, started_with
 from ddpmon.plain import PlainOutput, plain
 
@@ -35,7 +35,8 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
     the latest run; stop, stack and profile take the latest that has not ended.
     attach, ls, status, stack, logs, stop and report also reach runs on other
     machines over ssh: HOST:RUN, or USER@HOST for the latest run there. In the
-    dashboard, ? shows the keys. ddpmon config shows your settings.
+    dashboard, ? shows the keys. ddpmon config shows your settings. If there is
+    no such RUN, every command prints one line and exits with code 2.
 
     \b
     Environment variables:
@@ -85,7 +86,7 @@ def main() -> None:
         code = _complain(error.format_message().rstrip(".") + usage, 2)
     except click.ClickException as error:
         code = _complain(error.format_message(), 1)
-    except UsageError as error:
+    except (UsageError, RunNotFoundError) as error:
         code = _complain(str(error), 2)
     except DdpmonError as error:
         code = _complain(str(error), 1)

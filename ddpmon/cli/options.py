@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 class Within(click.FloatRange):
     """A number within bounds. Unlike click's own range, it refuses "nan"."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
         return number
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds. Unlike click's own range, it calls a word that is none by a plain name."""
+
+    name = "whole number"
 
 
 def run_argument(name: str, *, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO, Self
 
-from ddpmon.errors import DdpmonError, UnreachableError
+from ddpmon.errors import RunNotFoundError, UnreachableError
 from ddpmon.messages import Snapshot, WireError
 from ddpmon.messages.changes import apply_changes
 from ddpmon.plain import plain
@@ -276,7 +276,7 @@ class Conversation:
         """Messages that arrived with the first one."""
 
     def begin(self) -> About:
-        """Wait for the login and the first message. Raise DdpmonError if there is no such run there."""
+        """Wait for the login and the first message. Raise RunNotFoundError if there is no such run there."""
         self.version = self.line.greeted()
         self.line.keep_quiet()
         os.set_blocking(self.line.stdin, False)
@@ -284,7 +284,7 @@ class Conversation:
             self._unread = self._read()
         first = _decoded(self._unread.pop(0))
         if isinstance(first, Remark):
-            raise DdpmonError(f"{self.line.where}: {plain(first.text)}")
+            raise RunNotFoundError(f"{self.line.where}: {plain(first.text)}")
         if not isinstance(first, About):
             raise UnreachableError(f"{self.line.where}: {_GARBAGE}")
         return first

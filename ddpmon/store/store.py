@@ -272,6 +272,7 @@ class Store(Intake):
             ending.common_line,
             self.silently_ended(gone),
             self.registry.world_size,
+            [] if self.step or not self.run.world_size else self.run.script_args,
         )
         return self._of_attempts(failure)
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ddpmon.analysis.processes.failures import advice, events, first, headline, of_command, sentence
+from ddpmon.analysis.processes.failures import RUN_OPTIONS, advice, events, first, headline, of_command, sentence
 from ddpmon.analysis.processes.launcher import Ended, read_falls, read_table
+from ddpmon.cli.commands.launching import run
 from ddpmon.messages import Failure
 
 TABLE = """
@@ -152,7 +153,24 @@ def test_a_usage_error_is_told_with_its_exit_code():
     assert sentence(cause, 3) == f"all 3 ranks failed in the same way: exit 2: {said}"
     common = first(read_table(text), [], {}, common_line=said)
     assert sentence(common, 3) == f"ranks 0-1 failed in the same way: exit 2: {said}; 1 other then stopped"
-    assert first(read_table(text), [], {}).cause == "no exception"
+    assert first(read_table(text), [], {}).cause == "exited with 2, without an exception"
+
+
+def test_an_option_of_ddpmon_behind_a_script_that_exits_with_2_is_named():
+    """click says it in words of its own. With another exit code, or after a step, the arguments are no cause."""
+    said = dict.fromkeys(range(3), "Error: No such option '--nproc'.")
+    text = TABLE.format(code=2).replace("-15 (pid: 5700)  (SIGTERM)", "2 (pid: 5700)")
+    misplaced = first(read_table(text), [], said, script_args=["--lr", "0.1", "--nproc=4"])
+    assert misplaced.advice.startswith("The script got --nproc, as all that follows the script belongs to it.")
+    assert first(read_table(text), [], said, script_args=["--lr", "0.1"]).advice is None
+    assert first(read_table(text), [], said).advice is None
+    other = TABLE.format(code=1)
+    assert first(read_table(other), [], said, script_args=["--nproc", "4"]).advice is None
+
+
+def test_the_options_that_are_looked_for_behind_a_script_are_those_of_ddpmon_run():
+    names = {name for option in run.params for name in option.opts if name.startswith("--")}
+    assert names == RUN_OPTIONS
 
 
 def test_whom_torchrun_saw_fail_in_each_attempt_is_known_by_its_pid():

@@ -47,9 +47,9 @@ WRAPPED = (
 @pytest.mark.parametrize(
     ("ended", "told", "lines", "gone", "said"),
     [
-        ([(1, 3), (0, TERM), (2, TERM)], lost_peer(0, 2), {}, [left(1)], "1: no exception"),
+        ([(1, 3), (0, TERM), (2, TERM)], lost_peer(0, 2), {}, [left(1)], "1: exited with 3, without an exception"),
         ([(1, 1), (0, TERM)], lost_peer(0, 2), {1: "bad config"}, [left(1)], "1: exit 1: bad config"),
-        ([(0, 1), (1, 3)], lost_peer(0, 2), {0: PEER}, [left(1)], "1: no exception"),
+        ([(0, 1), (1, 3)], lost_peer(0, 2), {0: PEER}, [left(1)], "1: exited with 3, without an exception"),
         ([(0, 1), (2, 1)], lost_peer(0, 2), {}, [left(1)], "1: it exited after 60"),
         ([(1, HUP), (0, TERM), (2, TERM)], lost_peer(0), {}, [died(1), died(2)], "1: killed by SIGHUP"),
         ([(1, TERM), (0, TERM), (2, TERM)], lost_peer(0), {}, [died(1), died(2)], "1: killed by SIGTERM"),
@@ -59,7 +59,7 @@ WRAPPED = (
         ([(0, 1)], [error(0)], {}, [left(1), left(2)], "0: ValueError: no"),
         ([(0, KILL)], [], {}, [died(0), left(1), left(2)], "0: killed by SIGKILL"),
         # an exception that a script raises because of the connection's
-        ([(1, 3), (0, 1)], [error(0, "TrainingError: no", WRAPPED)], {}, [], "1: no exception"),
+        ([(1, 3), (0, 1)], [error(0, "TrainingError: no", WRAPPED)], {}, [], "1: exited with 3, without an exception"),
         ([], [error(0, "TrainingError: no", WRAPPED)], {}, [left(1)], "1: it exited after"),
         # NCCL's watchdog aborts who waits; its reason is on stderr alone
         ([(0, ABRT), (2, ABRT)], [], {0: NCCL, 2: NCCL}, [left(1)], "1: it exited"),

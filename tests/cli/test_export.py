@@ -63,7 +63,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(told, cli, tmp_path):
             2,
             "--last works only with formats that list steps, and --format openmetrics does not",
         ),
-        (["nothing", "--format", "csv"], 1, "no run 'nothing'"),
+        (["nothing", "--format", "csv"], 2, "no run 'nothing'"),
         (["--format", "csv", "-o", "/no/such/folder/x.csv"], 2, "cannot write /no/such/folder/x.csv"),
         (["--format", "csv", "-o", "/"], 2, "'/' is a directory"),
         (["--format", "csv", "-o", ""], 2, "--output '': give the name of a file"),

@@ -33,10 +33,10 @@ def test_what_is_said_there_is_printed_here_with_its_exit_code(far, training):
 
 
 def test_no_such_run_there_is_one_line(far, training):
-    assert "no run 'nothing'" in refused(far.cli("status", "there:nothing"))
+    assert "no run 'nothing'" in refused(far.cli("status", "there:nothing"), 2)
     with far.dashboard("attach", "there:nothing", columns=160) as terminal:
         terminal.wait_for("ddpmon: there: no run 'nothing'")
-        assert terminal.wait_end() == 1
+        assert terminal.wait_end() == 2
 
 
 def test_a_machine_that_does_not_let_one_in_is_one_line(far):

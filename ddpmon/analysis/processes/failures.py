@@ -41,6 +41,14 @@ _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGK
 """Words with which torch's DataLoader and torch.multiprocessing report that one of their processes was killed."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
 """The meaning of a SIGKILL if the kernel killed processes for lack of memory there (`Run.memory_kills`)."""
+_USAGE_ERROR = 2
+"""Exit code with which argparse, click and most other parsers refuse a command line."""
+RUN_OPTIONS = frozenset({
+    *("--buckets", "--every", "--grace", "--headless", "--hub", "--hub-key", "--max-restarts", "--mlflow", "--name"),
+    *("--nnodes", "--node-rank", "--notify", "--nproc", "--nproc-per-node", "--on-alert", "--rdzv-endpoint"),
+    *("--tensorboard", "--theme", "--wandb"),
+})  # fmt: skip
+"""Long options of `ddpmon run`, which a script gets if they are written behind it."""
 _SIGNALLED = 128
 """Difference between a shell's exit code and the number of the signal that ended the process."""
 _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -92,6 +100,7 @@ def first(
     common_line: str = "",
     gone: Sequence[Gone] = (),
     world_size: int = 0,
+    script_args: Sequence[str] = (),
 ) -> FirstFailure | None:
     """Return the first failure, by the order of causes above; None if no rank failed.
 
@@ -103,6 +112,7 @@ def first(
         common_line: The last line that ranks wrote, if their outputs are not kept apart.
         gone: Ranks that ended in any way without reporting an exception; empty in a run that did not fail.
         world_size: Number of ranks; 0: unknown.
+        script_args: Arguments of the script; empty if it has made a step, and so has accepted them.
 
     """
     memory = _MEMORY.get(memory_kills, "")
@@ -124,7 +134,7 @@ def first(
         )
         return _of_failure(causes[0], why, by_rank, memory, ranks, lost_peers)
     if quits:
-        return _of_quit(quits, last_lines, memory, common_line, lost_peers)
+        return _of_quit(quits, last_lines, memory, common_line, lost_peers, script_args)
     peers_lost = bool(reported or caused)  # A rank that left in order does not harm the others.
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
     if reported and any(map(_TIMED_OUT.search, chain(reported[0]))):
@@ -181,7 +191,12 @@ def _without_report(
 
 
 def _of_quit(
-    quits: Sequence[Ended], last_lines: Mapping[int, str], memory: str, common_line: str, lost_peers: int
+    quits: Sequence[Ended],
+    last_lines: Mapping[int, str],
+    memory: str,
+    common_line: str,
+    lost_peers: int,
+    script_args: Sequence[str] = (),
 ) -> FirstFailure:
     row = quits[0]
     words = last_lines.get(row.rank, "")
@@ -199,7 +214,8 @@ def _of_quit(
         words = common_line
         ranks_saying = {other.rank for other in quits if words and other.code == row.code} - set(last_lines)
     ranks = tuple(sorted(ranks_saying | {row.rank}))
-    why = explain(words)
+    options = [name for name in (arg.partition("=")[0] for arg in script_args) if name in RUN_OPTIONS]
+    why = explain(words, facts={"option": options[0]} if options and row.code == _USAGE_ERROR else None)
     cause, how = (why.cause, f"exit {row.code}") if why.is_translated else _said(words, row.code)
     return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, why.advice)
 
@@ -227,8 +243,10 @@ def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
 
 def _said(words: str, code: int | None) -> tuple[str, str]:
     """Return cause and exit. A last line that is no exception (a usage error) says less than the exit code."""
-    if not words or EXCEPTION.match(words):
-        return words or "no exception", f"exit {code}"
+    if not words:
+        return f"exited with {code}, without an exception", ""
+    if EXCEPTION.match(words):
+        return words, f"exit {code}"
     return f"exit {code}: {words}", ""
 
 

@@ -327,6 +327,12 @@ KNOWN_FAILURES = (
         "The script rejects its arguments: all that follows the script belongs to it. Options of ddpmon and torchrun"
         " precede the script.",
     ),
+    KnownFailure(
+        r"\noption=(?P<option>\S+)",
+        "",
+        "The script got {option}, as all that follows the script belongs to it. If you meant ddpmon's {option}, write"
+        " it before the script.",
+    ),
     KnownFailure(r"Target -?\d+ is out of bounds", "", LABELS),
     KnownFailure("IndexError: index out of range in self", "", INDICES),
     KnownFailure(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, root_hub, run_argument, theme
+from ddpmon.cli.options import Notify, WholeNumber, grace, lines, notifications, on_alert, root_hub, run_argument, theme
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -24,7 +24,10 @@ FIRST_STEPS_S = 20.0
 @click.command()
 @run_argument("run", required=False)
 @click.option(
-    "--pid", type=click.IntRange(1), help="Attach to a job by the process id of its torchrun, or of any of its ranks."
+    "--pid",
+    type=WholeNumber(1),
+    metavar="PID",
+    help="Attach to a job by the process id of its torchrun, or of any of its ranks.",
 )
 @click.option("--name", help="Name of the run that --pid starts; the default is the script's name.")
 @root_hub("Without --hub, --pid starts a run of its own on each machine.")

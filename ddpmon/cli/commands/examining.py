@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon.cli.options import WholeNumber
 from ddpmon.plain import plain
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _MARKS = {"ok": "✔", "note": "●", "problem": "✖"}
 @click.option(
     "--nproc",
     "ranks",
-    type=click.IntRange(1, 1024),
+    type=WholeNumber(1, 1024),
     metavar="N",
     help="Number of ranks that you plan to start on this machine.",
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ddpmon.cli.options import drafted, output_option, run_argument
+from ddpmon.cli.options import WholeNumber, drafted, output_option, run_argument
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -35,7 +35,7 @@ HELP = """Export the recording of a run for other tools.
 @run_argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "parquet", "perfetto"]), required=True)
 @output_option("Write to FILE instead of standard output.")
-@click.option("--last", type=click.IntRange(1), metavar="STEPS", help="Export only the last STEPS steps.")
+@click.option("--last", type=WholeNumber(1), metavar="STEPS", help="Export only the last STEPS steps.")
 def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:
     """Write a recording to standard output or a file."""
     from ddpmon import runs

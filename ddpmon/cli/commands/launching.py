@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon.cli.options import Notify, grace, lines, notifications, on_alert, root_hub, theme, trackers
+from ddpmon.cli.options import Notify, WholeNumber, grace, lines, notifications, on_alert, root_hub, theme, trackers
 
 if TYPE_CHECKING:
     from ddpmon.launch.given_hub import GivenHub
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 EXIT_CODES = """
     \b
     Exit codes:
-      the run's   the run has ended (0: done)
+      {code}
       130         somebody stopped the run
       143         a SIGTERM to this command stopped the run
       0           you left the dashboard; the run goes on
       1 or 2      the run did not start; one line on stderr says why
       1           the run's supervisor was killed: outcome unknown
 """
+
+TORCHRUNS = """torchrun's  the run has ended (0: done; 1: a rank failed, with any exit code
+                  of its own, which the verdict and the report name)"""
 
 OUTPUT = """
     ddpmon saves up to 256 MB of the ranks' output in the run's folder; DDPMON_LOGS=2G raises the limit. Above this
@@ -70,7 +73,7 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     addresses of the nodes from Slurm's environment variables. ddpmon also reads torchrun's own environment variables,
     such as PET_NNODES, which Kubeflow's TrainJob sets. ddpmon passes SIGUSR1 and SIGUSR2 on to the ranks that have a
     handler for them.
-    {OUTPUT}{EXIT_CODES}""",
+    {OUTPUT}{EXIT_CODES.format(code=TORCHRUNS)}""",
 )
 @click.option(
     "--nproc",
@@ -79,7 +82,9 @@ def _watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Number of ranks on this machine, or gpu (one per GPU), cpu or auto.  [default: $PET_NPROC_PER_NODE, or 1]",
 )
 @click.option("-m", "module", is_flag=True, help="Run SCRIPT as a module, like python -m.")
-@click.option("--max-restarts", type=click.IntRange(0), default=0, show_default=True, help="Restarts by torchrun.")
+@click.option(
+    "--max-restarts", type=WholeNumber(0), metavar="N", default=0, show_default=True, help="Restarts by torchrun."
+)
 @click.option(
     "--nnodes",
     metavar="N",
@@ -180,7 +185,7 @@ def key(file: Path) -> int:
     A launcher such as srun or mpirun may also start one ddpmon exec per rank: srun ddpmon exec -- python train.py. On
     each machine, the first ddpmon exec of a job starts a run, and the others join that run. Each ddpmon exec exits with
     the exit code of its own CMD.
-    {OUTPUT}{EXIT_CODES}""",
+    {OUTPUT}{EXIT_CODES.format(code="CMD's       CMD has ended (0: done)")}""",
 )
 @_watch_options
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.asking import HUB_S, check_askable, first_answer, over, wait
-from ddpmon.cli.options import run_argument
+from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import over_ssh
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ SILENT_S = 15.0
 @click.command()
 @run_argument("run", required=False)
 @click.option("--ranks", metavar="K,…", help="Ranks to profile. Default: the slow rank and one of the others.")
-@click.option("--steps", type=click.IntRange(1, 50), default=5, show_default=True, help="Number of steps to profile.")
+@click.option(
+    "--steps", type=WholeNumber(1, 50), metavar="N", default=5, show_default=True, help="Number of steps to profile."
+)
 @click.option("--flops", is_flag=True, help="Count the operations of one step instead, and show the MFU from then on.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.asking import check_askable, first_answer, wait
-from ddpmon.cli.options import run_argument
+from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import over_ssh
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ GONE_S = 1.0
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--rank", type=click.IntRange(0), help="Show only the stack of the rank with this number.")
+@click.option("--rank", type=WholeNumber(0), metavar="K", help="Show only the stack of the rank with this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @over_ssh
 def stack(run: str | None, rank: int | None, as_json: bool) -> int:

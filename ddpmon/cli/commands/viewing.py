@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon.cli.options import run_argument
+from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import over_ssh
 from ddpmon.plain import plain
 
@@ -235,7 +235,7 @@ def report(run: str | None, form: str) -> None:
 
 @click.command()
 @run_argument("run", required=False)
-@click.option("--rank", type=click.IntRange(0), help="Print only the output of the rank with this number.")
+@click.option("--rank", type=WholeNumber(0), metavar="K", help="Print only the output of the rank with this number.")
 @click.option("-f", "--follow", is_flag=True, help="Continue to print new lines until the run ends.")
 @over_ssh
 def logs(run: str | None, rank: int | None, follow: bool) -> None:
