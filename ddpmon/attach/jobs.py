@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from ddpmon import tasks
+from ddpmon import command_lines, tasks
 from ddpmon.runs import Process, Run, proc
 from ddpmon.runs.proc import Stat
 
@@ -267,9 +267,7 @@ def _above(pid: int, stats: Mapping[int, Stat]) -> list[int]:
 
 def _script(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the script, or the module after -m, with its arguments; all words if the command line has neither."""
-    place = 1
-    while place < len(words) and words[place].startswith("-") and words[place] not in {"-m", "-c", "-"}:
-        place += 2 if words[place] in {"-W", "-X"} else 1
-    if place < len(words) and words[place] == "-m":
-        return words[place + 1 :] or words
-    return words[place:] if place < len(words) and words[place] != "-c" else words
+    _, rest = command_lines.split(words)
+    if not rest or rest[0] == "-c":
+        return words
+    return tuple(rest[1:] if rest[0] == "-m" else rest) or words

@@ -20,6 +20,7 @@ from ddpmon.messages import (
     Profile,
     ProfiledRank,
     ProfileOutcome,
+    ProfileRequest,
     ProfileSteps,
     ProfileView,
 )
@@ -66,6 +67,7 @@ class ProfileRequests:
         self._folder = folder
         self._asked: list[_Asked] = []
         self._number = 0
+        self._request: ProfileRequest | None = None
 
     def request_profiles(self, ranks: Sequence[int], steps: int, now: float, peak_flops: float = 0.0) -> None:
         """Request profiles of ranks, unless another request is not finished yet.
@@ -86,6 +88,7 @@ class ProfileRequests:
         until = now + within + ANSWER_S + ANSWER_TIMES * steps * step_s
         chosen = list(dict.fromkeys(ranks)) or [process.rank for process in slow_rank_and_peer(store)]
         self._number += 1
+        self._request = ProfileRequest(tuple(ranks), steps, peak_flops)
         self._asked = []
         for rank in chosen[:MAX_PROFILED_RANKS]:
             process = store.registry.process_of_rank.get(rank)
@@ -165,7 +168,9 @@ class ProfileRequests:
             for one in made:
                 one.profile = replace(one.profile, names=[], tracks=[]) if one.profile else None
         rows = side_by_side(profiles) if not waits else []
-        self._store.profile = ProfileView(self._number, [one.shown for one in self._asked], waits, rows, trace)
+        self._store.profile = ProfileView(
+            self._number, [one.shown for one in self._asked], waits, rows, trace, self._request
+        )
 
 
 FOLDER = "profiles"

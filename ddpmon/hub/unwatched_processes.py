@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Container
 
+from ddpmon import command_lines
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
 from ddpmon.runs import Process, proc
 
@@ -16,8 +17,6 @@ _INJECT = b"/ddpmon/probe/inject"
 """Folder of ddpmon's sitecustomize."""
 _IGNORES = frozenset("EIS")
 """Flags with which Python does not run ddpmon's sitecustomize."""
-_TAKES_VALUE = frozenset("WX")
-_ENDS_FLAGS = frozenset("cm")
 
 
 class Unwatched:
@@ -97,32 +96,10 @@ class Unwatched:
 
 
 def _why(words: list[bytes], environment: list[bytes]) -> str:
-    if _flags(words) & _IGNORES:
+    if command_lines.split([word.decode(errors="replace") for word in words])[0] & _IGNORES:
         return FLAGS
     paths = next((word for word in environment if word.startswith(b"PYTHONPATH=")), b"")
     return LATE if _INJECT in paths else ENVIRONMENT
-
-
-def _flags(words: list[bytes]) -> set[str]:
-    """Return the letters of the flags of the Python interpreter itself, which precede the script."""
-    letters: set[str] = set()
-    skip = False
-    for word in words[1:]:
-        if skip:
-            skip = False
-            continue
-        if not word.startswith(b"-") or word in {b"-", b"--"}:
-            break
-        if word.startswith(b"--"):
-            continue
-        for at, letter in enumerate(word.decode(errors="replace")[1:], start=2):
-            if letter in _ENDS_FLAGS:
-                return letters
-            if letter in _TAKES_VALUE:
-                skip = at == len(word)
-                break
-            letters.add(letter)
-    return letters
 
 
 def started_ranks(agent: Process) -> frozenset[int]:

@@ -32,6 +32,7 @@ from ddpmon.messages.profiles import (
     Profile,
     ProfiledRank,
     ProfileOutcome,
+    ProfileRequest,
     ProfileSteps,
     ProfileView,
     Track,

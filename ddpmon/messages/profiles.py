@@ -161,6 +161,15 @@ class OperatorRow(msgspec.Struct, array_like=True, frozen=True):
         return max(self.spent_ms) - min(self.spent_ms)
 
 
+class ProfileRequest(msgspec.Struct, frozen=True):
+    """A viewer's request for a profile, by which the viewer knows whether a profile is its own."""
+
+    ranks: tuple[Rank, ...] = ()
+    """Empty: a slow rank and a peer."""
+    steps: Count = 0
+    peak_flops: float = 0.0
+
+
 class ProfileView(msgspec.Struct, frozen=True):
     """The latest profile of a run."""
 
@@ -173,3 +182,5 @@ class ProfileView(msgspec.Struct, frozen=True):
     """Operators and kernels, those with the largest difference between ranks first."""
     trace: Text = ""
     """Path of the trace file on the hub's machine."""
+    request: ProfileRequest | None = None
+    """The request that this profile answers."""

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from ddpmon import command_lines
 from ddpmon.cgroups import Cgroup, cgroups_of
 from ddpmon.messages import CpuProgram, CpuRivals
 from ddpmon.messages.cpu_rivals import MAX_CPU_PROGRAMS
@@ -172,20 +173,13 @@ def _named(pid: int) -> str:
     """Return the name of a process's program, followed by the script if the program is an interpreter."""
     name = counters.program(pid).decode(errors="replace")
     if name.startswith(INTERPRETERS):
-        name = f"{name} {_script([word.decode(errors='replace') for word in counters.arguments(pid)[1:]])}".rstrip()
+        name = f"{name} {_script([word.decode(errors='replace') for word in counters.arguments(pid)])}".rstrip()
     return utf8(name)[:MAX_NAME] or "?"
 
 
 def _script(words: list[str]) -> str:
     """Return the script or module that an interpreter runs, such as "train.py" or "-m http.server"; "-c" for code."""
-    rest = iter(words)
-    for word in rest:
-        if word in {"-W", "-X"}:
-            next(rest, None)  # the option's value
-        elif word == "-m":
-            return " ".join([word, *islice(rest, 1)])
-        elif word == "-c":
-            return word
-        elif word and not word.startswith("-"):
-            return Path(word).name
-    return ""
+    first, *more = command_lines.split(words)[1] or [""]
+    if first == "-m":
+        return " ".join([first, *more[:1]])
+    return first if first == "-c" else "" if first == "-" else Path(first).name

@@ -42,6 +42,9 @@ class ListedVerdict:
     """A shorter verdict, for places that show the state beside it."""
 
 
+_NOT_YET = ListedVerdict(*["ddpmon is still writing its report"] * 2)
+
+
 class _ReportedRun(msgspec.Struct):
     state: str = ""
     started_at: float = 0.0
@@ -99,9 +102,12 @@ class AllRuns:
             return ListedVerdict()
         cached = self._verdicts.get(run.id)
         if cached is None:
+            # Asked first: a report that is written between two looks would count as missing for ever.
+            comes = run.supervised()
             cached = _verdict(run)
-            if cached.sentence or not run.supervised():  # otherwise the report may still be written
-                self._verdicts[run.id] = cached
+            if not cached.sentence and comes:
+                return _NOT_YET
+            self._verdicts[run.id] = cached
         return cached
 
 

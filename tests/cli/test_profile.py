@@ -7,12 +7,18 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ddpmon import runs, source
+from ddpmon.cli.commands import profiling
+from ddpmon.errors import DdpmonError
 from ddpmon.launch import stop
+from ddpmon.messages import ProfiledRank, ProfileRequest, ProfileView
 from tests.conftest import wait_for
+from tests.fake_source import FakeSource
 from tests.hub.conftest import until
 from tests.ranks import TORCH, launcher
+from tests.tui import snapshots
 
 SCRIPT = Path(__file__).parents[1] / "probe" / "scripts" / "profiled.py"
 STEPS = 10
@@ -31,6 +37,22 @@ def trains(launch, home):
     live.close()
     stop.request(started.run, now=True)
     stop.wait_until_gone(started.run, 60)
+
+
+class Beside(FakeSource):
+    """A run of which somebody requests rank 1's profile at the same moment, a little earlier."""
+
+    def ask(self, *_):
+        own = [ProfiledRank(1, answered=True)]
+        self.current = replace(self.current, profile=ProfileView(1, own, False, [], "", ProfileRequest((1,), 5)))
+
+
+def test_of_two_requests_at_one_moment_the_second_gets_the_same_profile_or_is_refused(made):
+    nothing = replace(snapshots.slow(), profile=ProfileView(0, [], False, []))
+    assert profiling._profile(Beside(nothing), made(), [1], 5, flops=False).number == 1
+    for ranks, steps in (([0], 5), ([], 5), ([1], 6)):
+        with pytest.raises(DdpmonError, match="is being profiled already; try again in a minute"):
+            profiling._profile(Beside(nothing), made(), ranks, steps, flops=False)
 
 
 @pytest.mark.e2e

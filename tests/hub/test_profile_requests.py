@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddpmon.hub.profile_requests import ProfileRequests
-from ddpmon.messages import Finding, Operator, Profile, ProfileOutcome, ProfileSteps, Track
+from ddpmon.messages import Finding, Operator, Profile, ProfileOutcome, ProfileRequest, ProfileSteps, Track
 from tests.worlds import own_times, world_with
 
 RANKS = 4
@@ -100,7 +100,7 @@ def test_a_request_in_the_middle_of_a_profile_changes_nothing(made):
     requests.request_profiles([3], 5, 0.0)
     requests.request_profiles([0], 2, 1.0)
     assert [rank for rank, _ in asked] == [3]
-    assert store.profile.number == 1
+    assert (store.profile.number, store.profile.request) == (1, ProfileRequest((3,), 5))
 
 
 def test_a_rank_that_cannot_be_profiled_has_one_line_and_the_others_their_profile(made):

@@ -142,4 +142,4 @@ def test_the_quota_of_a_cgroup_is_read(tmp_path, version, files):
     ],
 )
 def test_an_interpreter_is_named_with_what_it_runs(words, named):
-    assert _script(words) == named
+    assert _script(["python", *words]) == named

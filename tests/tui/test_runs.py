@@ -259,13 +259,32 @@ def test_a_report_is_read_once_and_one_that_is_not_there_yet_again(living):
     run = made(1, supervisor=runs.Process.of(living.pid))
     all_runs = AllRuns()
     (listed,) = all_runs.read()
-    assert all_runs.verdict(listed) == ListedVerdict()
+    assert all_runs.verdict(listed).brief == "ddpmon is still writing its report"
     path = runs.run_dir(run.id) / "report.json"
     path.write_text('{"verdict": "done: 9 steps"}')
     assert all_runs.verdict(listed) == ListedVerdict("done: 9 steps", "done: 9 steps")
     path.unlink()
     assert all_runs.verdict(listed) == ListedVerdict("done: 9 steps", "done: 9 steps")
     assert all_runs.verdict(dataclasses.replace(listed, state="running")) == ListedVerdict()
+
+
+def test_a_report_that_is_written_between_two_looks_is_not_missing_for_ever(monkeypatch):
+    run = made(1)
+    path = runs.run_dir(run.id) / "report.json"
+    supervised = runs.Run.supervised
+
+    def looks(self):
+        """Say that the supervisor lives, which then writes the report and ends."""
+        if not path.exists():
+            path.write_text('{"verdict": "stopped on request after 9 steps"}')
+            return True
+        return supervised(self)
+
+    all_runs = AllRuns()
+    (listed,) = all_runs.read()
+    monkeypatch.setattr(runs.Run, "supervised", looks)
+    all_runs.verdict(listed)
+    assert all_runs.verdict(listed).sentence == "stopped on request after 9 steps"
 
 
 def test_a_run_of_another_machine_is_unknown_and_neither_stopped_deleted_nor_started_again(home):

@@ -80,7 +80,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
     """Return the profile once every rank has answered. Raise DdpmonError if that is not possible."""
     from ddpmon.analysis.processes.profile_text import COST, FLOPS_COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
-    from ddpmon.messages import ViewRequest
+    from ddpmon.messages import ProfileRequest, ViewRequest
 
     source.request_view(ViewRequest(profile=True))
     shot = first_answer(source, run, lambda shot: shot.run.world_size > 0)
@@ -90,18 +90,23 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
     granted = wait(source, HUB_S, lambda shot: shot.profile is not None)
     if granted is None or granted.profile is None:
         raise HubUnreachableError(f"the hub of {run.name} ({run.id}) cannot profile ranks: an older ddpmon started it")
+    busy = f"{run.name} ({run.id}) is being profiled already; try again in a minute"
     if granted.profile.waits:
-        raise DdpmonError(f"{run.name} ({run.id}) is being profiled already; try again in a minute")
+        raise DdpmonError(busy)
     number = granted.profile.number
     now = f" A step takes {shot.step_ms_p50:.1f} ms now." if shot.step_ms_p50 else ""
     print(f"{FLOPS_COST if flops else COST}{now}", file=sys.stderr)
-    source.ask(ranks, 1 if flops else steps, peak_flops)
+    request = ProfileRequest(tuple(ranks), 1 if flops else steps, peak_flops)
+    source.ask(request.ranks, request.steps, request.peak_flops)
 
     def asked(shot: Snapshot) -> bool:
         return shot.profile is not None and shot.profile.number > number
 
-    if wait(source, HUB_S, asked) is None:
+    accepted = wait(source, HUB_S, asked)
+    if accepted is None or accepted.profile is None:
         raise HubUnreachableError(f"the hub of {run.name} ({run.id}) did not accept the request; try again")
+    if accepted.profile.request not in {None, request}:
+        raise DdpmonError(busy)  # Another viewer asked for another profile at the same moment.
     view = _wait_for_all(source, run, asked)
     if not view.ranks:
         raise DdpmonError(f"no rank of {run.name} ({run.id}) is connected yet; try again once it trains")
