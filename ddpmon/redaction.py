@@ -69,17 +69,20 @@ _NAMED = re.compile(
 _VALUE = re.compile(r"""([bfru]?\\{0,4}['"])((?:(?!\\{0,4}['"]).)+)|()([^\s'"\\][^\s'"]*)""")
 """A value in quotes, up to the end of the line if the text was cut, or a value without quotes."""
 _FOLLOWED = re.compile(
-    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*+)((?:\\{0,4}['"])?,?\s+(?:\\{0,4}['"])?)((?!--)[^\s'"\\]+)"""
+    r"""(?<![\w.\-])(?P<name>--?[A-Za-z][\w.\-]*+)((?:\\{0,4}['"])?,?\s+(?:\\{0,4}['"])?)((?!--)[^\s'"\\]+)"""
 )
 """An option and what follows it, also in the repr of a list."""
 _LOGIN = re.compile(
-    r"""(?<![\w\-])(?P<name>--?[A-Za-z][\w.\-]*+)((?:\\{0,4}['"])?,?[\s=]+(?:\\{0,4}['"])?)([^\s:'"\\/]+):([^\s'"\\]+)"""
+    r"""(?<![\w.\-])(?P<name>--?[A-Za-z][\w.\-]*+)
+        ((?:\\{0,4}['"])?,?[\s=]+(?:\\{0,4}['"])?)([^\s:'"\\/]{1,256}):([^\s'"\\]+)""",
+    re.VERBOSE,
 )
+"""An option and USER:PASSWORD. The limit of the user's length keeps the time linear on a long line."""
 _LOGINS = frozenset({"login", "user", "username", "userpass", "account", "u"})
 """Last words of options whose value may be USER:PASSWORD."""
 _ATTACHED = re.compile(
     r"""(?<![\w\-])-p
-        (?![a-z]+(?:[-_.=][\w.\-=]*)?(?![^\s'"\\,])|[\d.:]+(?![^\s'"\\,])|[/.~…])[^\s'"\\,]+""",
+        (?![a-z]+(?:[-_.=][\w.\-=]{0,256}+)?(?![^\s'"\\,])|[\d.:]+(?![^\s'"\\,])|[/.~…])[^\s'"\\,]+""",
     re.VERBOSE,
 )
 """A password after -p, as mysql takes it; not a number, a path or a word of lower-case letters (-p8080,

@@ -140,3 +140,10 @@ def test_any_words_stay_as_many_and_hiding_twice_changes_nothing(words):
 )
 def test_what_was_hidden_is_found_again(line, name):
     assert hidden_name(line.split()) == name
+
+
+@pytest.mark.parametrize("unit", ["-pa=", "-a=", "-p.", "-u a"])
+def test_a_long_line_takes_time_in_proportion_to_its_length(unit):
+    """A pattern that reads the rest of the line at each place would take longer than the limit of a test."""
+    text = unit * 200_000
+    assert redact_text(f"{text} --token hunter2").endswith(" --token …")

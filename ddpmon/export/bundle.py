@@ -20,6 +20,7 @@ from ddpmon.doctor import examine
 from ddpmon.errors import DdpmonError
 from ddpmon.export import report
 from ddpmon.plain import plain
+from ddpmon.recording.recording import recording_path
 from ddpmon.recording.redacted_copy import write_redacted_copy
 from ddpmon.redaction import Redactor, secret_values
 from ddpmon.runs import Run, run_dir
@@ -28,6 +29,8 @@ from ddpmon.runs.rotated import tail
 
 LOG_BYTES = 64 * 1024
 """Bytes at the end of each log that are bundled."""
+MAX_RECORDING_BYTES = 100_000_000
+"""Largest recording that is bundled unless the user asks for it: a bundle is meant to be attached to an issue."""
 MAX_LINE = 2_000
 """Most characters of a log's line."""
 MAX_LOGS = 100
@@ -43,15 +46,22 @@ class Part(NamedTuple):
     text: str
 
 
-def write_bundle(run: Run, path: Path) -> list[Part]:
-    """Write the file; return a list of its contents. Raise OSError if it cannot be written."""
+def write_bundle(run: Run, path: Path, *, whole: bool = False) -> list[Part]:
+    """Write the file; return a list of its contents. Raise OSError if it cannot be written.
+
+    Args:
+        run: The run.
+        path: The file.
+        whole: Include a recording of any size.
+
+    """
     with (
         open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
         tempfile.TemporaryDirectory(prefix="ddpmon-bundle-") as scratch,
     ):
         folder = Path(scratch) / run.id
         folder.mkdir(mode=0o700)
-        parts = [*_parts(run, folder, Redactor(_secrets(run)))]
+        parts = [*_parts(run, folder, Redactor(_secrets(run)), whole=whole)]
         with tarfile.open(fileobj=file, mode="w:gz") as archive:
             archive.add(folder, run.id, filter=_anonymous)
     return parts
@@ -72,7 +82,7 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _parts(run: Run, folder: Path, redactor: Redactor) -> Iterator[Part]:
+def _parts(run: Run, folder: Path, redactor: Redactor, *, whole: bool) -> Iterator[Part]:
     def written(name: str, content: str, text: str) -> Part:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -91,16 +101,25 @@ def _parts(run: Run, folder: Path, redactor: Redactor) -> Iterator[Part]:
     checks = [dataclasses.asdict(check) for check in examine(os.environ)]
     yield written("doctor.json", as_json(checks), "what works on this machine, as ddpmon doctor --json prints it")
     yield written("run.json", as_json(dataclasses.asdict(run)), "the command, its arguments and its variables")
-    try:
-        write_redacted_copy(run, folder / "telemetry.db", redactor)
-        size_bytes = (folder / "telemetry.db").stat().st_size
-        yield Part("telemetry.db", size_bytes, "the recording: steps, counters, events, findings, exceptions")
-    except (DdpmonError, sqlite3.Error) as error:
-        (folder / "telemetry.db").unlink(missing_ok=True)
-        yield Part("telemetry.db", None, str(error))
+    yield _recording(run, folder / "telemetry.db", redactor, whole=whole)
     logs = [log.relative_to(run_dir(run.id)) for log in _latest_logs(run)]
     sizes = [written(str(log), _end(run_dir(run.id) / log, redactor), "").size_bytes or 0 for log in logs]
     yield Part("logs/", sum(sizes), f"the last {LOG_BYTES >> 10} kB of each log ({len(logs)} of them)")
+
+
+def _recording(run: Run, path: Path, redactor: Redactor, *, whole: bool) -> Part:
+    """Write a copy of the recording, unless it is too large for an issue."""
+    source = recording_path(run.id)
+    size_bytes = source.stat().st_size if source.exists() else 0
+    if size_bytes > MAX_RECORDING_BYTES and not whole:
+        size, most = (f"{number / 1e6:,.0f} MB" for number in (size_bytes, MAX_RECORDING_BYTES))
+        return Part(path.name, None, f"left out: it has {size}, more than {most}; with --whole it is included")
+    try:
+        write_redacted_copy(run, path, redactor)
+    except (DdpmonError, sqlite3.Error) as error:
+        path.unlink(missing_ok=True)
+        return Part(path.name, None, str(error))
+    return Part(path.name, path.stat().st_size, "the recording: steps, counters, events, findings, exceptions")
 
 
 def _latest_logs(run: Run) -> list[Path]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ddpmon import runs
+from ddpmon.cli.commands import bundling
 from ddpmon.export import bundle
 from ddpmon.recording.recording import recording_path
 from tests.ranks import EAGER, launcher
@@ -112,3 +113,19 @@ def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(hom
     refused = cli("bundle", "told", "-o", "/no/such/folder/b.tar.gz")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == "ddpmon: cannot write /no/such/folder/b.tar.gz: No such file or directory\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_large_recording_is_left_out_with_a_line_that_says_how_to_include_it(tmp_path, monkeypatch):
+    run = record(own_times(20, 2))
+    size_bytes = recording_path(run.id).stat().st_size
+    for most, whole, included in ((size_bytes, False, True), (size_bytes - 1, False, False), (0, True, True)):
+        monkeypatch.setattr(bundle, "MAX_RECORDING_BYTES", most)
+        parts = {part.name: part for part in bundle.write_bundle(run, tmp_path / "b.tar.gz", whole=whole)}
+        assert ("telemetry.db" in contents(tmp_path / "b.tar.gz")) is included
+        assert (parts["telemetry.db"].size_bytes is not None) is included
+        assert ("with --whole it is included" in parts["telemetry.db"].text) is not included
+
+
+def test_the_limit_in_the_help_is_the_one_that_holds():
+    assert f"{bundle.MAX_RECORDING_BYTES // 1_000_000} MB" in (bundling.bundle.help or "")

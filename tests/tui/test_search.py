@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Said
 from ddpmon.tui.search import ERRORS, Search, SearchError, parse
-from ddpmon.tui.widgets.loglist import FOUND, EntryStyle, entry_lines
+from ddpmon.tui.widgets.loglist import FOUND, EntryStyle, LogList, entry_lines
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive, seen
@@ -43,6 +43,24 @@ def test_a_search_goes_to_the_latest_match_and_from_match_to_match_around_the_en
         "line 110  Loss 11",
     ]  # fmt: skip
     assert [re.search(r"/ loss: (\S+) of 12", text)[1] for text in texts] == ["12", "11", "10", "11", "1", "12"]
+
+
+def test_each_line_is_searched_once_however_often_the_screen_is_drawn():
+    class Counted(Search):
+        def places(self, lines):
+            looked = list(lines)
+            searched.append(len(looked))
+            return super().places(looked)
+
+    searched, shown = [], LogList()
+    shown.search = Counted("loss", re.compile("loss"))
+    lines = [FoldedLine(f"line {n}" + " loss" * (n % 10 == 0), "out", {0}) for n in range(100)]
+    assert shown._found(lines[:90]) == [*range(0, 90, 10)]
+    assert shown._found(lines) == [*range(0, 100, 10)]
+    assert shown._found(lines[50:]) == [*range(0, 50, 10)]
+    assert searched == [90, 10, 0]
+    shown.search = Search("line 7", re.compile("line 7"))
+    assert shown._found(lines[:20]) == [7]
 
 
 def test_from_where_one_has_scrolled_to_the_search_goes_on_from_the_screen():

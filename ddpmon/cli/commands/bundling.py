@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 @click.command()
 @run_argument("run", required=False)
 @output_option("Name of the file; the default is ddpmon-ID.tar.gz in the current folder.")
-def bundle(run: str | None, output: Path | None) -> None:
+@click.option("--whole", is_flag=True, help="Include the recording even if it is larger than 100 MB.")
+def bundle(run: str | None, output: Path | None, whole: bool) -> None:
     """Pack a run into one file to attach to an issue, without secrets.
 
-    The file has the report, the checks of ddpmon doctor, the recording and the end of each log. ddpmon finds passwords,
-    tokens and keys by their names and formats, and hides them. It also hides the secret values of this run's arguments
-    and variables wherever they occur. Names of machines, folders and arguments remain, and ddpmon cannot know every
-    secret that a script prints: look at the file before you share it.
+    The file has the report, the checks of ddpmon doctor, the recording up to 100 MB and the end of each log. ddpmon
+    finds passwords, tokens and keys by their names and formats, and hides them. It also hides the secret values of this
+    run's arguments and variables wherever they occur. Names of machines, folders and arguments remain, and ddpmon
+    cannot know every secret that a script prints: look at the file before you share it.
 
     RUN is a run's name or the beginning of its id; the default is the latest run.
     """
@@ -33,7 +34,7 @@ def bundle(run: str | None, output: Path | None) -> None:
     target = runs.find(run)
     file = output or Path(f"ddpmon-{target.id}.tar.gz")
     with drafted(file) as draft:
-        parts = write_bundle(target, draft or file)
+        parts = write_bundle(target, draft or file, whole=whole)
     size = numbers.disk_size(file.stat().st_size)
     print(f"{file} ({size}) contains what ddpmon knows about {target.name} ({target.id}):")
     for part in parts:

@@ -114,6 +114,8 @@ class LogList(ScrollingPane):
         self.in_sight: list[FoldedLine] = []
         self.found: list[FoldedLine] = []
         """All entries with a match; `in_sight` has the entries on the screen."""
+        self._matches: tuple[Search, dict[str, bool]] = self.search, {}
+        """A search, and for each line of the last draw whether it has a match: lines do not change."""
         self._trouble = ""
         """Reason why the last search was given up."""
         self.wrapped = True
@@ -215,11 +217,17 @@ class LogList(ScrollingPane):
         """Return the indices of the entries with a match; give up a search that takes too long."""
         if not self.search.text:
             return []
+        searched, before = self._matches
+        known = before if searched is self.search else {}
+        new = [text for text in dict.fromkeys(entry.text for entry in entries) if text not in known]
         try:
-            return self.search.places(entry.text for entry in entries)
+            matching = set(self.search.places(new))
         except SearchError as error:
             self._trouble, self.search = f"{self.search.text} {error} ", Search()
             return []
+        known = known | {text: place in matching for place, text in enumerate(new)}
+        self._matches = self.search, {entry.text: known[entry.text] for entry in entries}
+        return [place for place, entry in enumerate(entries) if known[entry.text]]
 
     def find(self, search: Search | None) -> None:
         """Search for `search`, and go to the last match; None changes nothing."""
