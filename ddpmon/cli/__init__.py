@@ -74,6 +74,7 @@ _printed: set[str] = set()
 def main() -> None:
     """Run the command line and exit with its code. A user's mistake becomes one line on stderr."""
     occupy_closed()
+    _printed.clear()  # A test runs several commands in one process.
     sys.stdout, sys.stderr = StandardStream(_plain(sys.stdout)), StandardStream(_plain(sys.stderr), survives=True)
     try:
         config.apply(os.environ)
