@@ -30,7 +30,7 @@ from ddpmon.probe.records import (
 from ddpmon.probe.script_notes import WAITING, ScriptNotes
 
 ALIKE = 3
-"""Number of updates that must agree on the number of reductions before it; the last update of an epoch may differ."""
+"""Number of updates in a row that must have equally many reductions; an epoch's last update may have fewer."""
 
 
 class Account(ScriptNotes):
@@ -53,9 +53,9 @@ class Account(ScriptNotes):
         self.reductions = 0
         """Number of reductions before each of the last `ALIKE` updates, once these numbers agree."""
         self._reductions: list[int] = [0]
-        """Number of reductions before each of the last updates, and since the latest one."""
+        """Number of reductions before each of the last updates; the last entry counts those since the latest update."""
         self._ddp = False
-        """True if gradients have been synchronised here: then that ends a part of a step, and nothing else does."""
+        """True once gradients have been synchronised here. After that, only a synchronisation ends a part of a step."""
         self._passed = 0, 0, 0
         """Collectives, parts and updates so far at the end of the latest part, for ranks on other machines."""
         self._closures = 0
@@ -68,7 +68,7 @@ class Account(ScriptNotes):
         self._undecided = False
         """True if the last forward was with gradients, of a model in evaluation mode."""
         self._trains_in_eval = False
-        """True if a model was trained in evaluation mode. Then the mode does not show an evaluation."""
+        """True if a model was trained in evaluation mode. Evaluation mode then does not imply an evaluation."""
         self._in_training_mode: set[int] = set()
         """Numbers of the models that had a forward with gradients in training mode."""
         self.held_out = 0
@@ -81,7 +81,7 @@ class Account(ScriptNotes):
     # --- set-up ------------------------------------------------------------------------------------------------
 
     def set_up(self, expecting: bool, *_: object) -> None:
-        """Begin the first step anew after the script set up what training needs, so that it includes no imports.
+        """Restart the first step once the script has set up its training, so that the step includes no imports.
 
         expecting: True if the first step has already begun and its forward is done.
         """
@@ -136,7 +136,7 @@ class Account(ScriptNotes):
         self._cache.forward(self.clock.part.losses, inside_backward=bool(self._around))
 
     def forward_without_gradients(self, model: int, held_out: bool, _none: None) -> None:
-        """Handle a forward without gradients. held_out: True in evaluation mode, in which a teacher always is."""
+        """Handle an evaluation's or a teacher's forward without gradients. held_out: True in evaluation mode."""
         self.beats += 1
         clock = self.clock
         clock.evaluates(explained=held_out and not self._trains_in_eval and max(0, model) in self._trained)
@@ -188,7 +188,7 @@ class Account(ScriptNotes):
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, accumulates: bool, single: bool, loss: object) -> None:
-        """Handle a backward that begins. accumulates: into parameters. single: one output. loss: its loss, if any."""
+        """Handle the start of a backward from `loss`. accumulates: it fills .grad. single: it starts at one tensor."""
         clock = self.clock
         if accumulates:
             self._trains_in_eval = self._trains_in_eval or self._undecided
@@ -216,7 +216,7 @@ class Account(ScriptNotes):
         self.clock.part.buckets.append(bucket)
 
     def backward_ends(self, reductions: Sequence[Reduction], *_: object) -> None:
-        """Handle the end of a backward and of its reductions, if any; the last model's arrival counts for all."""
+        """Handle the end of a backward and its reductions, if any. Of several models, the latest arrival counts."""
         self.beats += 1
         clock = self.clock
         now = self._leave_backward()
@@ -245,7 +245,7 @@ class Account(ScriptNotes):
         self._step_done()
 
     def count_joined_step(self, *_: object) -> None:
-        """Count a step of the other ranks that this rank, out of data under Join, only joined."""
+        """Count a step of the other ranks in which this rank, out of data, took part only because of Join."""
         self.pause_ends()
         self.updates += 1
         self.clock.cut(self._journal.now)

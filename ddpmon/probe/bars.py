@@ -1,14 +1,14 @@
 """Reads tqdm's progress bars for the total number of steps, the epoch and the number of epochs.
 
-No bar is marked as the training's. It is the bar that advances with the steps: one item per step, several items per
-step (micro-batches, samples of a batch), or one item in several steps (epochs). A bar counts an item some time after it
-was done, and steps end in the middle of items. So each observation of steps and items leaves a range of steps at which
-the bar may have begun. The right ratio of items to steps is the one for which all these ranges overlap.
+tqdm does not mark the bar of the training. It is the one that advances with the steps: one item per step, several items
+per step (micro-batches, samples of a batch), or one item in several steps (epochs). A bar counts a finished item after
+some delay, and steps end in the middle of items. So each observation of steps and items leaves a range of steps at
+which the bar may have begun. The right ratio of items to steps is the one for which all these ranges overlap.
 
 A bar of samples or tokens advances by the same number in each update except the last. The greatest common divisor of
 its advances is therefore its unit; counted in this unit, it is a bar like any other.
 
-This takes no lock of tqdm's, and no bar lives longer because it was read.
+Reading a bar takes none of tqdm's locks and does not keep the bar alive.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROUNDING = 1e-6
 _SKEW_S = 0.02
 """Seconds that may pass between reading the steps and reading a bar."""
 _EPOCH_OF = re.compile(r"epoch\W{0,3}(\d{1,7}) ?(?:/|of) ?(\d{1,7})", re.IGNORECASE)
-"""Matches epochs in the text before a bar, as "Epoch 2/10", "Epoch [2/10]". The first of ten is 1/10, 0/10 or 0/9."""
+"""Matches "Epoch 2/10" or "Epoch [2/10]" in a bar's description. Scripts write a first epoch as 1/10, 0/10 or 0/9."""
 
 
 class BarReading(NamedTuple):
@@ -49,9 +49,9 @@ class BarReading(NamedTuple):
     """Row of the bar on the terminal; the outermost bar has 0."""
     initial: float
     lag_s: float
-    """Longest time in seconds before an item is counted."""
+    """Longest time in seconds before the bar counts a finished item."""
     lag_items: float
-    """Largest number of items that may not be counted yet."""
+    """Largest number of finished items that the bar may not have counted yet."""
     began_at: float
     """Unix time at which the bar began."""
     description: str
@@ -70,10 +70,10 @@ def bar_readings() -> list[BarReading]:
     if not isinstance(references, set):
         return []
     bars = list(references)
-    # Read each column in one call. Held between two calls, a bar could lose its last other owner, and its `__del__`,
-    # which prints and takes tqdm's lock, would run in this thread.
+    # Read each column in one call. If this thread held a bar between two calls, it could become the bar's last owner
+    # and would run its `__del__`, which prints and takes tqdm's lock.
     columns = [list(map(getattr, map(call, bars), repeat(name), repeat(None))) for name in _FIELDS]
-    # Hold no iterable between two calls either: the last owner of a DataLoader's iterator ends its workers.
+    # Hold no iterable between two calls either: the last owner of a DataLoader's iterator has to end its workers.
     by_update = list(map(is_, map(getattr, map(call, bars), repeat("iterable"), repeat(False)), repeat(None)))
     live = []
     for bar, n, total, position, initial, interval, items, began, description, unit, updates in zip(
@@ -120,14 +120,14 @@ class _Bar:
         self.ratio: tuple[int, int] | None = None
         """(items, steps in which they are done), without a common divisor; None while undecided."""
         self.counted: float | None = None
-        """Count at the moment when a bar inside this one was last taken for the training's."""
+        """Count when a bar inside this one was last recognised as the training's."""
         self.stands_still = False
-        """True if its count stood still while a bar inside it made a whole pass."""
+        """True if the count did not change while a bar inside this one made a whole pass."""
         self._between = before, step
         """Finished steps at the last reading without this bar, and at the first with it."""
         self._since = at, reading.n
         self._changed = step, at
-        """Finished steps and time when its present count was first seen."""
+        """Finished steps and time when the current count was first read."""
         self._rate = 0.0
         self._observed: list[_Observation] = []
         self._changes: list[_Observation] = []
@@ -165,7 +165,7 @@ class _Bar:
             self._settle()
 
     def takes_many_steps(self, step: int, at: float) -> bool:
-        """Return whether an item takes many steps, as an epoch does: its count stood still beyond tqdm's delay."""
+        """Return whether an item takes many steps, as an epoch does: the count was constant beyond tqdm's delay."""
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 
@@ -189,9 +189,9 @@ class _Bar:
         """Return the number of items that each update adds; 1 if the number varies or is uncertain yet."""
         if self._divisor <= 1 or not self.last.by_update:
             return 1
-        # The divisor is a multiple of the unit if the same number of updates lies between all readings. A step of fewer
-        # items than that gives this away. Otherwise three updates per step could be taken for two double ones: wait
-        # until the number changes, or until it is clear that there is one update per step.
+        # If equally many updates lie between all readings, the divisor is a multiple of the unit. It is too large if
+        # steps have fewer items. If they have more (say three updates per step, read two at a time), wait until the
+        # advances differ, or until there is clearly one update per step.
         items, steps = self._span()
         apart = self._divisor + self._rate * _SKEW_S
         enough = items + apart >= steps * self._divisor
@@ -224,11 +224,11 @@ class _Bar:
             if self._is_possible_ratio(_ratio(count, unit, several=several))
         ]
         if not fitting:
-            if stride == 1 and items > 4 * (self._lag + 1):  # otherwise the observations may only be too early
+            if stride == 1 and items > 4 * (self._lag + 1):  # with fewer items, the delay may explain it
                 self._forget()
             return
         apart = fitting[-1] - fitting[0] + 2 * (stride - 1)
-        # The ratio need not be exact where there are many steps, or with epochs, of which there are few.
+        # An inexact ratio is refined later. A bar of epochs may never have enough items for an exact one.
         allowed = 0.1 if several and steps >= _MANY_STEPS else 0.0 if several or unit > 1 else 0.2
         if apart <= allowed * fitting[0]:
             first, last = self._changes
@@ -239,7 +239,7 @@ class _Bar:
             self._settled_at = steps
 
     def _is_possible_ratio(self, ratio: tuple[int, int]) -> bool:
-        """Return whether the bar can have begun at a step from which this ratio leads to all observations."""
+        """Return whether all observations follow from this ratio and some step at which the bar began."""
         each = ratio[1] / ratio[0]
         lag, apart = self._lag, self._rate * each * _SKEW_S
         latest = min(at.step + 1 + apart - each * at.n for at in self._observed)
@@ -278,10 +278,10 @@ def _ratio(count: int, unit: int, *, several: bool) -> tuple[int, int]:
 
 
 class Bars:
-    """Finds the training's bar, and what it shows. One thread alone uses this, and reads about once a second."""
+    """Finds the training's bar, and reads its epochs and total. Only one thread uses this, about once a second."""
 
     def __init__(self, *, join_late: bool = False) -> None:
-        """Begin without bars. join_late: training already runs, so the first bars began before steps were counted."""
+        """Start without bars. join_late: True if training already runs, so that bars can be older than step 1."""
         self._joins_late = join_late
         self.total: int | None = None
         self.epoch: int | None = None
@@ -349,7 +349,7 @@ class Bars:
         return max(counting, key=lambda bar: bar.last.position, default=None)
 
     def _adopt(self, bar: _Bar, step: int, epoch_at: float | None) -> None:
-        """Take a bar as the training's, and compute the total from it."""
+        """Accept a bar as the training's, and compute the total number of steps from it."""
         before, self._training, self._ratio = self._training, bar, bar.ratio
         if before is not bar:
             self._repeats = before is not None and before.last.total == bar.last.total

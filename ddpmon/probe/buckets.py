@@ -91,7 +91,7 @@ class Buckets:
         self._hooks[model] = hook
 
     def backward_begins(self) -> None:
-        """Handle the start of a backward."""
+        """Record where the gradients are stored before a backward changes that."""
         for hook in self._hooks.values():
             if hook is not None:
                 hook.remember_gradients()
@@ -126,7 +126,7 @@ class Hook:
         """Address of each parameter's gradient when the backward began."""
         size = self._group.size()
         self._in_place = model.gradient_as_bucket_view and size & (size - 1) != 0
-        """True if DDP's two ways of scaling a gradient differ. For powers of two, both round alike."""
+        """True if DDP uses both x * (1/n) and x / n here, and they can differ, as n is no power of two."""
 
     def __call__(self, _state: Any, bucket: Any) -> Any:
         launch = monotonic_ns()
@@ -144,7 +144,7 @@ class Hook:
         return future
 
     def remember_gradients(self) -> None:
-        """Note before a backward where the gradients lie: already in their bucket, or elsewhere."""
+        """Record before a backward where each gradient is stored: in its bucket or elsewhere."""
         model = self._model()
         if self._in_place and model is not None:
             self._storages = {

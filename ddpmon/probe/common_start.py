@@ -1,7 +1,7 @@
 """Makes the ranks of a job that ddpmon attached to count their steps from the same step.
 
-Each rank is entered at its own time, in the middle of a step. It could count from its next synchronisation, but by then
-another rank may be three steps further. So each rank writes into the run's folder how many collectives its process
+ddpmon attaches to each rank at another time, in the middle of a step. A rank could count from its next synchronisation,
+but another rank may be three steps further. So each rank writes into the run's folder how many collectives its process
 group had issued at its first synchronisation. This number is the same on all ranks at the same place in the script.
 Steps count from the largest of these numbers. Notes that are made before all ranks have written theirs wait, so that no
 step is assigned by a guess.
@@ -95,7 +95,7 @@ class CommonStart:
         return None
 
     def exchange_places(self, store: Any, identity: Identity, wait: Callable[[float], bool]) -> None:
-        """Write rank 0's place into a store, or read it there until steps count. wait: sleeps; True ends this."""
+        """Write rank 0's place into a store, or read it from there until steps count; end when `wait` returns True."""
         key, written = f"{PLACE}/{identity.restart}", None
         while not wait(EVERY_S):
             if identity.rank == 0 and self.place != written:

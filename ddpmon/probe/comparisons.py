@@ -1,10 +1,10 @@
 """Takes digests of what replicas should share after certain backward calls, the same ones on all ranks.
 
 A change of the learning rate or the mode may happen on one rank alone. That rank then takes digests that others may not
-take; the next digests that all ranks take follow within some steps. `Apart` detects ranks that train separately without
-meaning to, without DDP or anything else that could keep their weights equal. They are compared in the same way, unless
-they exchange enough to have the same weights, or are meant to have different ones: between two steps they exchange as
-many bytes as the model has, they send messages from rank to rank, or their parameters are sharded.
+take; the next digests that all ranks take follow within some steps. `Apart` detects ranks that train separately by
+mistake, without DDP or anything else that keeps their weights equal. Their weights are compared in the same way, unless
+the ranks exchange as many bytes between two steps as the model has, send messages from rank to rank, or shard their
+parameters.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Apart:
         Args:
             result: Return value of the collective.
             args: Its positional arguments.
-            inside: True if another collective calls this one; that one waits for its own.
+            inside: True if another collective calls this one and does the waiting itself.
 
         """
         payload = args[0] if args else None

@@ -1,6 +1,6 @@
 """Reads the kernel's counters of this process, its threads and its host's network from /proc.
 
-Every rank reads them once a second, in caches that training has evicted; there this takes half as long as psutil.
+Every rank reads them once a second, with cold CPU caches, in half the time that psutil needs there.
 Functions return None where the kernel does not report a value, or a container hides it.
 """
 

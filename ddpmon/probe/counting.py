@@ -42,7 +42,7 @@ def count_batch(batch: Any, depth: int = 3) -> tuple[int, int]:
 def links_nodes(samples: int, second: Any) -> bool:
     """Return whether a model's second input links the nodes of a graph, so that rows of the first are nodes.
 
-    samples: number of rows of the first input. Two samples give a batch with two rows in each input, so 2 is no graph.
+    samples: number of rows of the first input. With two samples, any second input has two rows, which shows nothing.
     """
     if isinstance(second, Tensor):
         shape = second.shape

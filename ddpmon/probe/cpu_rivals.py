@@ -1,7 +1,7 @@
 """Finds what takes this rank's cores while it waits for one: other programs, or the CPU quota of its container.
 
-The difference of two readings of /proc/PID/stat of all processes, a second apart, is what each process used (proc(5)).
-Processes are read only while the training thread does not get its cores.
+Two readings of every process's /proc/PID/stat, a second apart, show the CPU time that each process used (proc(5)).
+Processes are read only while the training thread waits for a core.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ddpmon.plain import utf8
 from ddpmon.probe import counters
 
 STARVED_SHARE = 0.1
-"""Share of a second without a core from which on the processes are read."""
+"""Share of a second that the training thread must wait for a core before other processes are read."""
 EVERY_S = 5.0
-"""Seconds between two answers: reading a thousand processes takes about 20 ms of the background thread."""
+"""Seconds between two results. Reading a thousand processes takes the background thread about 20 ms."""
 QUOTA_S = 5.0
-"""Seconds between two searches for a quota, where there is none."""
+"""Seconds between two searches for a CPU quota while there is none."""
 LEAST_CORES = 0.1
 """Cores that a program must use to be reported."""
 AT_ONCE = 20
-"""Number of processes to read before the training thread may have the GIL."""
+"""Number of processes to read before the training thread is offered the GIL."""
 INTERPRETERS = ("python", "node", "perl", "ruby", "java", "bash", "sh")
-"""Prefixes of program names that say less than the script that they run."""
+"""Prefixes of interpreters' names. Such a program is reported with the script that it runs."""
 _OWN_PROGRAMS = {"ddpmon", "ddpmon.hub"}
-"""Last words of the names of ddpmon's dashboards, commands and hubs, also of other runs, which are no rivals."""
+"""Last words of the names of ddpmon's own processes, of any run. They are not reported as rivals."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -46,9 +46,9 @@ class Throttling(NamedTuple):
 
 
 class RivalSearch:
-    """Searches for rivals; holds the last reading of the process table.
+    """Searches for rivals, and stores the last reading of the process table.
 
-    run_id: id of the run whose ranks and workers are no rivals.
+    run_id: id of this run, whose ranks and workers are not rivals.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -68,7 +68,7 @@ class RivalSearch:
             starved: Share of the last second in which the training thread got no core.
             thread: Kernel id of the training thread.
             now: Monotonic time in seconds.
-            make_way: Called often, so that the training thread can get the GIL.
+            make_way: Called often, to let the training thread get the GIL.
 
         """
         quota, share = self._throttled(now)

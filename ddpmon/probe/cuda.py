@@ -31,7 +31,7 @@ def leave_captures_alone() -> bool:
 def allocator_counters(device: int) -> dict[str, int]:
     """Return the counters of torch's allocator for a GPU, by field name of Sample; takes its lock briefly.
 
-    Returns {} if this process has not initialized CUDA, which asking would do, or has a custom allocator.
+    Returns {} if this process has not initialized CUDA (reading must not do so), or has a custom allocator.
     """
     if not torch.cuda.is_initialized():
         return {}
@@ -113,7 +113,7 @@ class Events:
     """Timing events on the current stream. An event is reused after its step has been read."""
 
     def __init__(self, captured: Callable[[], object]) -> None:
-        """Begin without events. captured: called when training is captured into a CUDA graph."""
+        """Create an empty pool of events. captured: called when training is captured into a CUDA graph."""
         self._captured = captured
         self._free: deque[DeviceEvent] = deque()
 
@@ -130,10 +130,10 @@ class Events:
         return event
 
     def recycle_event(self, event: DeviceEvent) -> None:
-        """Return an event that marks nothing to the pool."""
+        """Return an event to the pool when no mark uses it any longer."""
         self._free.append(event)
 
     def recycle_step_events(self, marks: list[Mark]) -> None:
-        """Return a read step's events to the pool, except the last one, with which the next step begins."""
+        """Return the events of a step that was read to the pool, except the last, which also begins the next step."""
         last = marks[-1].event
         self._free.extend({id(mark.event): mark.event for mark in marks if mark.event is not last}.values())

@@ -25,10 +25,10 @@ _NO_DATA = ("/proc/", "/sys/", "/dev/")
 
 
 class DataReaders:
-    """Counts what these processes do, from its creation on."""
+    """Counts the states and the resource use of the processes that load a rank's data, from its creation on."""
 
     def __init__(self, workers: Sequence[int]) -> None:
-        """Begin to count. workers: pids of the rank's DataLoader workers."""
+        """Start counting. workers: pids of the rank's DataLoader workers; empty if the rank itself loads the data."""
         self._began = time.monotonic()
         self._pids = list(workers)[:MAX_READERS] or [os.getpid()]
         self._before = {pid: _used(pid) for pid in self._pids}
@@ -58,8 +58,8 @@ class DataReaders:
     def activity_and_mount(self, idle: dict[int, tuple[int, int]]) -> tuple[list[DataReader], tuple[str, str]]:
         """Return what the processes did, and the mount point and type of the file system that they waited for.
 
-        idle: for each worker, how often its stack was read while the rank waited for another worker, and how often it
-        was idle then.
+        idle: by worker, how often its stack was read while the rank waited for another worker, and in how many of
+        these readings it was idle.
         """
         took = max(1e-3, time.monotonic() - self._began)
         made = []

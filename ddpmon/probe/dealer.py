@@ -1,7 +1,7 @@
 """A ZeroMQ DEALER socket in a few lines of Python: ZMTP 3.0 (rfc.zeromq.org/spec/23) over a Unix socket.
 
-libzmq uses a dozen descriptors of the process, and aborts it if the script closes one of them, as daemons close all
-descriptors that they do not know. This class uses one, and an error of it is an OSError like any other.
+libzmq uses a dozen file descriptors, and aborts the process if the script closes one of them, as daemons close all
+descriptors that they do not know. This class uses one descriptor; if it is closed, that raises only an OSError.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _IPC = "ipc://"
 _READ_BYTES = 65_536
 _GREETING_BYTES = 64
 _HANDSHAKE_POLLS, _POLL_MS = 10, 10
-"""Number of polls before a handshake is given up, and milliseconds of each. One is usually enough. A stopped hub does
-not delay the rank any longer.
+"""Number of polls that `connect` waits for the handshake, and milliseconds of each. One is usually enough. This bounds
+the time for which a stopped hub delays the rank.
 """
 _LONG, _COMMAND = 0x02, 0x04
 _MOST_SHORT_BYTES = 255
@@ -31,7 +31,7 @@ _READY = b"\x05READY\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
 
 
 class Dealer:
-    """A connection that is made anew when it is lost. No method raises; `connect` and `wait_for_data` wait a little."""
+    """A connection that `connect` restores when it is lost. No method raises; `connect` and `wait_for_data` wait."""
 
     def __init__(self, address: str) -> None:
         self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
@@ -45,13 +45,13 @@ class Dealer:
 
     @property
     def connected(self) -> bool:
-        """Return whether there is a connection, as far as is known."""
+        """Return whether there is a connection. A hub that has just ended is noticed at the next send or receive."""
         return self._usable() is not None
 
     def connect(self) -> bool:
-        """Connect if there is no connection, or if the socket's folder was replaced; return whether it did.
+        """Connect if there is no connection, or if the socket's folder was replaced; return whether this connected.
 
-        Frames that were sent earlier may be lost then.
+        Frames that were sent over the old connection may be lost.
         """
         if self._usable() is not None and folder_identity(self._folder) in {None, self._connected_folder}:
             return False  # A connection survives the removal of its folder.
@@ -84,9 +84,9 @@ class Dealer:
         return True
 
     def send(self, payload: bytes) -> bool:
-        """Send a message of one frame; return False if the connection cannot take one now.
+        """Send a message of one frame; return False if that is impossible now.
 
-        Nothing is sent before the other end is ready: libzmq would take it for a part of the handshake, and drop the
+        Nothing is sent before the hub is ready: libzmq would take it for a part of the handshake, and drop the
         connection.
         """
         if not self._flush() or not self._is_ready:
@@ -138,7 +138,7 @@ class Dealer:
         return self._socket
 
     def _flush(self) -> bool:
-        """Send what is waiting; return whether all of it was sent."""
+        """Send the unsent bytes; return whether all of them were sent."""
         while self._unsent and (usable := self._usable()) is not None:
             try:
                 sent = usable.send(self._unsent, socket.MSG_NOSIGNAL)

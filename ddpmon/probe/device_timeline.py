@@ -1,6 +1,6 @@
-"""Places steps on a GPU's own timeline, by the marks of the training thread, once the device has passed them.
+"""Places steps on a GPU's own timeline, by events that the training thread recorded, once the GPU has passed them.
 
-Nothing here waits for the device: a step with a mark that was not passed yet has to wait.
+Nothing here waits for the GPU: a step is placed later if the GPU has not passed all its events yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def steps_reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mar
 
     Args:
         steps: Number of steps that the host has finished.
-        finished: Those of these steps that were not read yet, the oldest first.
+        finished: Finished steps that were not read yet, the oldest first.
         current: Marks of the step that the host is in.
 
     """

@@ -29,11 +29,11 @@ class Sampler:
         loader: Callable[[], tuple[object, object]] = lambda: (None, None),
         worker_pids: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        """Begin without earlier values to compute rates from.
+        """Create a sampler. Its first sample has no rates, because there are no earlier values.
 
         Args:
             training_thread: Returns the kernel id of the training thread.
-            identity: Knows the rank's GPU once there is one, and records problems with it.
+            identity: Names the rank's GPU once there is one, and records problems with that GPU.
             loader: Returns the number of workers of the DataLoader that was read last, and whether it pins memory.
             worker_pids: Returns the pids of the workers of all DataLoaders.
 
@@ -51,9 +51,9 @@ class Sampler:
         """Names of all network cards of the host, and those of them that are hardware."""
 
     def take_sample(self, make_way: Callable[[], None] = lambda: None) -> Sample:
-        """Sample the process and its GPU. Takes 0.1 ms without a GPU, and three times as long in cold caches.
+        """Sample the process and its GPU. Takes 0.1 ms without a GPU, three times as long with cold CPU caches.
 
-        make_way: called several times, so that this thread never keeps the GIL for long.
+        make_way: called several times, so that this thread never holds the GIL for long.
         """
         now = time.monotonic_ns()
         sample = Sample(time_us=now // 1000)
@@ -106,7 +106,7 @@ class Sampler:
             self._cards = set(counts), cards
         if not cards:
             return
-        which = ",".join(cards)  # The names keep counts of different cards apart.
+        which = ",".join(cards)  # so that counts of different sets of cards are never subtracted
         sent = self._rates.per_s(f"sent by {which}", sum(counts[card][0] for card in cards))
         received = self._rates.per_s(f"received by {which}", sum(counts[card][1] for card in cards))
         sample.sent_bytes_per_s = None if sent is None else max(0.0, sent)
@@ -114,7 +114,7 @@ class Sampler:
 
 
 class Rates:
-    """Converts rising counters into rates per second since they were last read."""
+    """Converts rising counters into mean rates per second between two readings."""
 
     def __init__(self) -> None:
         self._now = 0
@@ -135,7 +135,7 @@ class Rates:
 
 
 def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[str]:
-    """Return the network cards of a host that are hardware; in a container, which sees none, all but loopback.
+    """Return a host's hardware network cards. In a container, where none are visible, return all but loopback.
 
     Bonds, bridges and tunnels would count what their cards carry a second time. No counter includes RDMA.
     """
@@ -144,13 +144,13 @@ def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[
 
 
 CPU_SHARE = 0.01
-"""Share of a core to spend on reading: the kernel walks all pages of a worker, 43 ms for each GiB."""
+"""Share of a core to spend on reading workers' memory: the kernel walks all pages, which takes 43 ms per GiB."""
 
 
 class WorkerMemory:
     """Adds up the private memory of workers. Each call reads at most one worker: the one read longest ago.
 
-    A worker begins with the pages of its rank and copies those that it writes to. Resident memory would count both.
+    A forked worker shares its rank's pages until it writes to them. Resident memory would count shared pages twice.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Samples elements of a model's parameters, inputs and buffers, and reduces them to a number that ranks compare.
+"""Samples elements of a model's parameters, inputs and buffers, and reduces them to a digest that the hub compares.
 
 DDP's replicas are bit-identical after every step, and nothing in torch reports when they are not. Every rank samples
 the same elements after the same number of synchronised backward calls, and the hub compares the digests. If an
@@ -22,23 +22,23 @@ ELEMENTS = 8
 """Number of parameters to sample in a model, and of elements in each. Sampling costs 0.1 ms for any model."""
 FIRST = (1, 10, 30, 100)
 EVERY = 500
-"""Steps between two digests. A fault present from the start shows at once; later digests cost next to nothing."""
+"""Steps between two digests after those of FIRST, which already reveal a fault present from the start."""
 BRIEF_EVERY = 100
-"""Steps between brief digests of two parameters, which date a difference: most faults change all parameters."""
+"""Steps between digests of only two parameters. They show when ranks diverged: most faults change all parameters."""
 SOON = 20
-"""Number of backward calls after a digest in which a change of the rate or the mode schedules no further one."""
+"""Number of backward calls after a digest during which a changed learning rate or mode schedules no further digest."""
 INPUT_TENSORS, INPUT_ELEMENTS = 8, 64
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-"""Types whose tensors can be joined without a conversion: they are compared as float64, which is exact for them."""
+"""Types whose samples can be concatenated as they are. The digest converts them to float64, which is exact."""
 
 
 def is_digest_due(count: int) -> bool:
-    """Return whether a whole digest is due after this number of backward calls or optimizer steps."""
+    """Return whether a full digest is due after this number of backward calls or optimizer steps."""
     return count % EVERY == 0 if count > FIRST[-1] else count in FIRST
 
 
 def next_due(count: int) -> int:
-    """Return the number of backward calls after which the next digest, whole or brief, is due."""
+    """Return the number of backward calls after which the next digest, full or brief, is due."""
     return min([first for first in FIRST if first > count] + [(count // BRIEF_EVERY + 1) * BRIEF_EVERY])
 
 
@@ -74,12 +74,12 @@ class SampledElements:
         self.of = WEIGHTS
         """Index into DIGESTS."""
         self.step = 0
-        """Number of the step they belong to, set when it is known."""
+        """Number of the step that the elements belong to; 0 until it is known."""
         self.model = model
         self.group = group
         self.sequence = sequence
         self.updates = updates
-        """Number of optimizer steps on unreduced gradients so far, if they were sampled after one; else 0."""
+        """Number of optimizer steps on unreduced gradients, if such a step caused the sampling; else 0."""
         self._elements = elements
 
     def value(self) -> int | None:
@@ -97,11 +97,11 @@ def sample_elements(
     updates: int = 0,
     elements_each: int = ELEMENTS,
 ) -> SampledElements | None:
-    """Sample elements at equal distances of tensors at equal distances; return None if there are none.
+    """Sample evenly spaced elements of evenly spaced tensors; return None if there are none.
 
     Args:
         tensors: Tensors to sample.
-        model: Number of the model.
+        model: Number of the model that the tensors belong to.
         group: Name of the process group whose ranks hold replicas.
         sequence: Number of the group's last collective. Only samples with the same group and sequence are comparable.
         updates: See `SampledElements.updates`.

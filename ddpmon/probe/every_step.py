@@ -1,8 +1,8 @@
-"""Handles the calls that torch makes in every step, each of which leaves a note with its time and a few arguments.
+"""Handles the calls that torch makes in every step, and writes a note of each with its time and a few arguments.
 
 `account` reads the notes, on the background thread once there is one. Only what cannot wait is done here at once: which
 gradients the reducer has just reduced, the loss before the script changes it, and samples of a model that must be taken
-at a certain step. This code runs between calls into C++ that leave caches cold, so every line costs.
+at a certain step. Calls into C++ leave the CPU caches cold for this code, so every line costs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 RATE_JUMP = 1.25
-"""Factor by which a learning rate jumps. Schedules that change it in each step change it by less."""
+"""Factor from which on a change of the learning rate counts as a jump. Schedules that act in each step change less."""
 
 
 class EveryStep(Comparisons):
@@ -67,12 +67,12 @@ class EveryStep(Comparisons):
         self.joined = False
         """True if this rank has ever run out of data under Join."""
         self._begun_passes: dict[int, bool] = {}
-        """Iterators that began a pass and have not returned a batch yet: whether their workers are new, by id."""
+        """Iterators, by id, that began a pass and have not returned a batch yet; True if their workers are new."""
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def iterator_made(self, _result: object, arguments: tuple[Any, ...]) -> None:
-        """Note that a DataLoader created an iterator, whose workers, if any, are new."""
+        """Record that a DataLoader created an iterator; its workers, if it has any, are new."""
         iterator = arguments[0]
         self.hot.fetching = 0  # The iterator may have the id of a freed one.
         self._begun_passes[id(iterator)] = bool(getattr(iterator, "_num_workers", 0))
@@ -94,7 +94,7 @@ class EveryStep(Comparisons):
             self._switch_iterator(arguments[0])
 
     def _switch_iterator(self, iterator: Any) -> None:
-        """Note that the script reads from another iterator than before."""
+        """Record that the script now reads from another DataLoader iterator."""
         self.hot.fetching = id(iterator)
         self.loader = (getattr(iterator, "_num_workers", None), getattr(iterator, "_pin_memory", None))
         new_workers = self._begun_passes.pop(id(iterator), None)
@@ -186,7 +186,7 @@ class EveryStep(Comparisons):
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note that a backward begins. arguments: its outputs first. named: whether it accumulates into parameters."""
+        """Note that a backward begins. arguments: of torch's engine, the outputs first. named: has accumulate_grad."""
         hot = self.hot
         hot.depth += 1
         if hot.depth > 1:
@@ -237,7 +237,7 @@ class EveryStep(Comparisons):
         return True
 
     def _several_end(self, now: int) -> None:
-        """Note the end of a backward, at `now`, that was to reduce the gradients of none, one or several models."""
+        """Note the end of a backward at time `now`, and the reductions of any number of models in it."""
         hot = self.hot
         reduced_inside, hot.reduced_inside = hot.reduced_inside, hot.reduced_inside and hot.depth > 0
         reductions = tuple(one for replica in hot.expecting if (one := replica.take_reduction()) is not None)
@@ -269,14 +269,14 @@ class EveryStep(Comparisons):
             self.record(Account.end_part, self._issued(), self._synchronised_backwards)
 
     def _count_from_start(self, count: int, *, whole: bool) -> int:
-        """Record where a part of a step ended, until it is known which steps count.
+        """Record the end of a part of a step until the ranks have agreed from where steps count.
 
         Args:
             count: Number of synchronisations, or of updates, so far.
             whole: True if a step ended too.
 
         Returns:
-            The same number since steps count, or `count` before that.
+            The number since steps began to count; `count` itself before that.
 
         """
         start = self.hot.start
@@ -320,7 +320,7 @@ class EveryStep(Comparisons):
             self.hot.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
 
     def let_go(self) -> None:
-        """Stop listening for good, and remove all hooks from models and optimizers."""
+        """Stop listening for good, detach all finalizers, and remove the hooks from gradients."""
         self.hot.thread = 0
         for end in list(self._optimizer_ends.values()):
             end.detach()
@@ -341,7 +341,7 @@ class EveryStep(Comparisons):
         hot.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
 
     def _rate_changes(self, optimizer: Any) -> float:
-        """Return the optimizer's rate: the first of its groups' that is not 0, as frozen groups may have 0."""
+        """Return the optimizer's learning rate: the first of its groups' that is not 0. Frozen groups may have 0."""
         rates = [group.get("lr") for group in optimizer.param_groups]
         rate = next((float(one) for one in rates if isinstance(one, (float, int)) and one), 0.0)
         before = self.hot.rates.get(id(optimizer), rate)
@@ -351,7 +351,7 @@ class EveryStep(Comparisons):
         return rate
 
     def _examine(self, optimizer: Any) -> None:
-        """Note which model a new optimizer updates, and whether it steps in hooks of backward."""
+        """Register an optimizer if it is new, and note which model it updates."""
         self.start()
         self.hear_of(optimizer)
         self.parallelism.handle_optimizer(optimizer)
@@ -383,10 +383,10 @@ class EveryStep(Comparisons):
         """Count an optimizer step on gradients that were not reduced, while steps may not count yet."""
         if not self.replicas:
             self.apart.updates = self._count_from_start(self.apart.updates + 1, whole=True)
-        elif self.account.unsynchronised:  # otherwise the probe came too late to see this step's reducer
+        elif self.account.unsynchronised:  # otherwise the reducer was prepared before the attach
             self._count_from_start(0, whole=True)
 
     def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note GradScaler.step: it consumes the gradients even if they are infinite and it skips the optimizer."""
+        """Note GradScaler.step, which consumes the gradients even if they are infinite and it skips the update."""
         optimizer = passed_argument(arguments, named, 1, "optimizer")
         self.hot.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

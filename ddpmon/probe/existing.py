@@ -1,4 +1,4 @@
-"""Finds the models, optimizers and DataLoader iterators of a process that was training before the probe came."""
+"""Finds the models, optimizers and DataLoader iterators of a process that was training before ddpmon attached."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _size(model: Any) -> tuple[str, int]:
 
 
 def _epoch(iterator: Any) -> int | None:
-    """Return the epoch that a DataLoader's sampler was given; None if it has none."""
+    """Return the epoch that a DataLoader's DistributedSampler was given; None if it has another sampler."""
     sampler: Any = getattr(iterator, "_index_sampler", None)
     if type(sampler) is BatchSampler:
         sampler = sampler.sampler

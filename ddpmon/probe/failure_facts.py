@@ -1,7 +1,7 @@
-"""Looks up facts that only a failing rank knows and that explain a known failure, such as ports or parameter names.
+"""Looks up facts that explain a known failure and that only the failing rank has, such as ports or parameter names.
 
 Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` uses. They run
-once, after the exception. A rank leaves out what it cannot look up.
+once, after the exception. Facts that cannot be looked up are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_FACT = 8192
 MAX_NAMES = 6
 """Largest number of parameters to name in a sentence."""
 WORKER_END_S = 0.5
-"""Longest time in seconds to wait until a worker whose connection broke has ended."""
+"""Longest time in seconds to wait for the end of a DataLoader worker whose connection broke."""
 MIN_FREE_BYTES = 1 << 20
 LISTENING = "0A"
 """State of a listening socket in /proc/net/tcp."""
@@ -53,7 +53,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """Yield the frames of the exception and of those before it, the innermost frame first."""
+    """Yield the frames of an exception and of its causes, the innermost frame of each first."""
     for one in _chain(error):
         frames = []
         trace = one.__traceback__

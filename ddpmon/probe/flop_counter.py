@@ -25,7 +25,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
         self._is_inside = self._is_over = False
 
     def end(self) -> None:
-        """Stop counting. In another thread or inside an operator, torch keeps the mode, which then does nothing."""
+        """Stop counting. If called in another thread or inside an operator, the mode stays on, but does nothing."""
         self._is_over = True
         if get_ident() == self._thread and not self._is_inside:
             self.__exit__(None, None, None)

@@ -18,11 +18,11 @@ THROTTLES = (
     (0x08, "hardware slowdown"),
     (0x10, "sync boost"),
 )
-"""Bits of NVML's clocks event reasons, and their common names. An idle GPU and user-set clocks are no throttling."""
+"""Bits of NVML's clocks event reasons, and their common names, without those of idle GPUs and user-set clocks."""
 ANSWER_S = 0.25
 """Longest time in seconds that a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
-"""Samples in a row without an answer after which the driver counts as hanging. Its first answer takes seconds."""
+"""Consecutive samples without an answer after which the driver counts as hung. Its first answer takes seconds."""
 SLOW_SAMPLES = 10
 """Number of samples between two reads of the GPU's other users and its ECC errors."""
 UNCORRECTABLE = "uncorrectable ECC errors"
@@ -38,7 +38,7 @@ class GpuCounters:
 
         Args:
             uuid: UUID of the GPU or the MIG instance, as torch writes it: without "GPU-" or "MIG-".
-            identity: Receives the reason why there are no values, critical errors of the GPU, and its other users.
+            identity: Receives critical errors of the GPU, its other users, and the reason if values are missing.
 
         """
         self._uuid = uuid
@@ -120,7 +120,7 @@ def _new_xids(nvml: Any, events: Any) -> Iterator[int]:
 
 
 def _uncorrected(nvml: Any, handle: Any) -> int:
-    """Return how many memory errors the GPU's ECC could not correct, as far as the driver counts them."""
+    """Return the number of memory errors that the GPU's ECC could not correct, since the driver was loaded."""
     try:
         kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         return int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since))

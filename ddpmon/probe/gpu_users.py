@@ -13,15 +13,15 @@ from ddpmon.plain import utf8
 from ddpmon.probe import counters
 
 STEADY = 0.1
-"""Share by which a process's memory may change and count as the same, as each change is a message to the hub."""
+"""Relative change of a process's GPU memory that is not reported, because each report is a message to the hub."""
 ADOPTING = b"systemd"
-"""Name of a process, besides pid 1, that adopts orphans."""
+"""Name of a process, besides pid 1, that becomes the parent of orphaned processes."""
 
 
 def others_on_gpu(nvml: Any, handle: Any, run_id: str) -> list[GpuUser] | None:
     """Return the other processes that compute on a GPU, those with the most memory first.
 
-    Returns None if NVML does not list this process. Then its pids are of another namespace and mean nothing here.
+    Returns None if NVML does not list this process: then it reports pids of another namespace.
     """
     try:
         listed = {one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}

@@ -1,9 +1,9 @@
-"""Recognises gradient caching, so that a step's loss and batches are those of its loss and not those of its chunks.
+"""Recognises gradient caching, so that a step shows the loss and batch of the whole, not those of a chunk.
 
 A script that caches gradients runs its model without gradients, and calls backward on a loss of these outputs. Then it
 runs the model again, chunk by chunk, and calls backward on each chunk's outputs times their cached gradients. The
 values of these products are no losses. The chunks may run in a hook of the loss, inside its backward. Some scripts
-compute the loss in chunks too. These are one loss: the value of the backward around the model's chunks.
+compute the loss in chunks too; then the step's loss is the value of the backward around the model's chunks.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class GradientCache:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew at an optimizer's step, when the gradients are complete."""
+        """Return to the first stage at an optimizer's step, when the gradients are complete."""
         self._stage = NONE
         self._awaits_backward = False
-        """True if a forward with gradients awaits its backward. One without gradients is then a teacher's."""
+        """True between a forward with gradients and its backward. A forward without gradients is then a teacher's."""
         self._has_loss = False
         """True if the loss of the cached outputs is among the losses of the step."""
         self._latest: object = None
         """Value of the latest backward's output; None if it had more than one."""
 
     def forward_without_gradients(self) -> None:
-        """Handle a forward without gradients."""
+        """Enter the stage EMBEDDED, unless the forward is a teacher's, between a forward and its backward."""
         if not self._awaits_backward:
             self._stage = EMBEDDED
 
     def forward(self, losses: list[object], *, inside_backward: bool) -> None:
-        """Handle a forward with gradients. losses: those of the step, whose parts a backward around it replaces."""
+        """Handle a forward with gradients. losses: the step's; an enclosing backward's replaces those of its parts."""
         if not inside_backward:
             self._awaits_backward = True
             self._stage = REPLAYED if self._stage >= CACHED else NONE
@@ -46,7 +46,7 @@ class GradientCache:
         self._stage = NONE
 
     def backward(self, losses: list[object], loss: object) -> None:
-        """Add the loss of a backward to the step's losses, if it is a loss. loss: value of the output, or None."""
+        """Add the loss of a backward, if any, to the step's losses, unless it only replays cached gradients."""
         self._awaits_backward = False
         self._latest = loss
         if self._stage == EMBEDDED:

@@ -1,4 +1,4 @@
-"""Measures DDP's search for unused parameters (find_unused_parameters=True): its cost, and whether it finds any."""
+"""Measures the cost of DDP's search for unused parameters (find_unused_parameters=True), and whether there are any."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from ddpmon.probe.cuda import HostCopy
 
 RECENT = 100
-"""Number of latest searches whose mean is taken."""
+"""Number of latest searches to average."""
 MARKS, TIMES = 20, 5
 
 
 class UnusedSearch:
-    """Times the searches of one model, and sometimes counts which parameters a backward left unused."""
+    """Times the searches of one model, and now and then counts the parameters that a backward left unused."""
 
     __slots__ = ("_latest_ns", "_mark_us", "_search_us", "_waiting", "checked", "checks", "unused")
 
@@ -37,7 +37,7 @@ class UnusedSearch:
         """Largest number of parameters that one of these backward calls left unused on some rank."""
 
     def record_duration(self, duration_ns: int) -> None:
-        """Record the duration of a search."""
+        """Add the duration of a search to the latest ones."""
         self._latest_ns.append(duration_ns)
 
     def start_count(self, reducer: Any) -> None:
@@ -64,7 +64,7 @@ class UnusedSearch:
 
 
 def _marking_us(used: Any) -> float:
-    """Return the µs of the reducer's `used[i] = 1` here, which it runs for each parameter in each backward."""
+    """Measure in µs how long `used[i] = 1` takes, which the reducer runs for each parameter in each backward."""
     took, scratch = [], used.clone()
     for _ in range(TIMES):
         began = time.perf_counter_ns()

@@ -1,7 +1,7 @@
 """Hooks the probe into torch: DDP, DataLoader, backward, optimizers and torch.distributed.
 
-Where torch has an inner function, that one is wrapped. A warning that torch attributes to its caller then still names
-the script's line.
+Where a public function of torch calls an inner one, the inner one is wrapped. A warning that torch attributes to its
+caller then still names the script's line.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def _install_ddp(listener: Listener) -> None:
 
 def _install_loaders(listener: Listener) -> None:
     around = functools.partial(wrap_attribute, listener, dataloader)
-    around(  # Other libraries' loaders have their own iterators.
+    around(  # DataLoaders of other libraries have iterators of their own.
         "_BaseDataLoaderIter.__next__",
         before=listener.fetch_begins,
         after=listener.fetch_ends,
         failed=listener.fetch_fails,
     )
-    # Not on the base class: it attributes warnings to its caller, which must remain the DataLoader.
+    # Do not wrap the base class: it attributes warnings to its caller, which must remain the DataLoader.
     around("_SingleProcessDataLoaderIter.__init__", after=listener.iterator_made)
     around(
         "_MultiProcessingDataLoaderIter.__init__",
@@ -117,7 +117,7 @@ def _install_collectives(listener: Listener) -> None:
             _replace_function(listener, name, **collective | passed)
     for name in MESSAGES:
         _replace_function(listener, name, before=listener.messages_exchanged, traced=True)
-    # Asynchronous collectives are waited for here; the tensor of a functional collective calls the second.
+    # Scripts wait for asynchronous collectives in Work.wait, and for functional collectives in wait_tensor.
     if hasattr(dist, "Work") and hasattr(dist.Work, "wait"):
         listener.changes.patch(dist.Work, "wait", _as_inherited(dist.Work.wait))
     wrap_attribute(listener, dist, "Work.wait", **collective)

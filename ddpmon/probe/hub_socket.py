@@ -25,13 +25,13 @@ from ddpmon.probe.outbox import Outbox
 GOODBYE_S = 0.5
 FRAMES_AT_ONCE = 4
 MEET_AGAIN_S = 2.0
-"""Seconds between two Meeting messages. A hub does not answer while earlier processes of this rank are still ending."""
+"""Seconds until a Meeting message is repeated. A hub answers none while an earlier process of this rank is ending."""
 
 
 class HubSocket:
-    """Sends what is in `outbox`, and survives hubs that go and come back. Only `say_goodbye` blocks.
+    """Sends the frames in `outbox`, and reconnects to a hub that was restarted. Only `say_goodbye` blocks.
 
-    The background thread alone uses it. make_way: called between frames, so that the training thread gets the GIL.
+    Only the background thread uses it. make_way: called between frames, so that the training thread gets the GIL.
     """
 
     def __init__(self, address: str, identity: Identity, make_way: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class HubSocket:
         self._meeting_version = 0
         self._met_at = float("-inf")
         self._exchange: Exchange | None = None
-        """Exchange with the hubs of other nodes, where there are some."""
+        """Exchange of cards with the hubs of other nodes; None if this rank takes no part in it."""
         self._in_group = False
         self._dealer = Dealer(address)
 
@@ -53,7 +53,7 @@ class HubSocket:
         self._dealer.close()
 
     def reconnect(self) -> None:
-        """Connect if there is no connection any more: the hub was replaced, or the script closed the descriptor."""
+        """Connect again if the connection is lost, because the hub was replaced or the script closed the descriptor."""
         if self._dealer.connect():
             self._hello_version = self._meeting_version = 0
             self.outbox.send_again()
@@ -88,7 +88,7 @@ class HubSocket:
         self._epoch = message.epoch
 
     def send(self) -> None:
-        """Send as much as the socket takes. The rest stays in the outbox."""
+        """Send as many frames as the socket accepts. The rest stays in the outbox."""
         self.reconnect()
         if self._hello_version != self._identity.version:
             version = self._identity.version
@@ -103,11 +103,11 @@ class HubSocket:
                 self._make_way()
 
     def send_once(self, message: FromRank) -> bool:
-        """Send a message that is useless later, now or never; return whether the socket took it."""
+        """Send a message now or never, because it is useless later; return whether the socket accepted it."""
         return self._dealer.send(encode(message))
 
     def introduce_nodes(self, start: CommonStart | None) -> None:
-        """Tell the hub about hubs of other nodes in the process group's store. start: see `exchange`."""
+        """Tell the hub about other nodes' hubs in the process group's store. start: see `meeting.start_exchange`."""
         if not self._in_group and self._identity.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = start_exchange(self._identity, start)
@@ -126,7 +126,7 @@ class HubSocket:
             self._exchange.finish()
 
     def say_goodbye(self, bye: Bye) -> None:
-        """Send the rest, and wait until the hub acknowledges it, if there ever was a hub."""
+        """Send all remaining frames and the goodbye, and wait up to GOODBYE_S until the hub acknowledges them."""
         deadline = time.monotonic() + GOODBYE_S
         said = False
         while (self._epoch or not said) and time.monotonic() < deadline:

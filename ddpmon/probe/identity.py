@@ -21,18 +21,18 @@ NOTE_CHARACTERS = 300
 
 
 def _number(name: str, otherwise: int) -> int:
-    """Return a whole number from the environment, or `otherwise` if the variable is not one."""
+    """Return an environment variable as a whole number, or `otherwise` if it is not one."""
     value = os.environ.get(name, "")
     return int(value) if value.isdecimal() else otherwise
 
 
 class Identity:
-    """Facts about this rank. `version` rises with each change, so that the sender knows when to tell the hub."""
+    """Facts about this rank. `version` rises with each change, so that the sender knows when to send a new Hello."""
 
     def __init__(self, run_id: str) -> None:
         self.version = 1
         self._changing = threading.RLock()
-        """Guards changes from both threads. Reentrant, as a script's signal handler may change facts in a change."""
+        """Guards changes from two threads. Reentrant, as a signal handler may make a change during another."""
         self.cuda_device: int | None = None
         rank = _number("RANK", 0)
         self._facts: dict[str, Any] = {
@@ -89,7 +89,7 @@ class Identity:
                 self.set_facts(stage=stage)
 
     def add_note(self, text: str) -> bool:
-        """Add a note about something not measurable here; return whether it is new. The first `NOTES` are kept."""
+        """Add a note about something that is not measured; return False if it is known or there are already NOTES."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
             notes = self._facts["notes"]
@@ -99,7 +99,7 @@ class Identity:
             return True
 
     def set_missing(self, quantity: str, reason: str) -> None:
-        """Set why BUCKETS, GPU_COUNTERS or STEPS are not measured, a note as long as it holds; "" once they are."""
+        """Set the reason why BUCKETS, GPU_COUNTERS or STEPS is not measured, which is also a note; "" removes it."""
         reason = reason[:NOTE_CHARACTERS]
         with self._changing:
             missing, notes = dict(self._facts["missing"]), list(self._facts["notes"])
@@ -114,7 +114,7 @@ class Identity:
             self.set_facts(missing=missing, notes=notes)
 
     def add_gpu_error(self, error: str) -> None:
-        """Add a critical error of this rank's GPU, each kind once. Only the first `MAX_GPU_ERRORS` are kept."""
+        """Add a critical error of this rank's GPU, if it is new and there are fewer than MAX_GPU_ERRORS."""
         with self._changing:
             errors = self._facts["gpu_errors"]
             if error not in errors and len(errors) < MAX_GPU_ERRORS:
@@ -140,7 +140,7 @@ class Identity:
         )
 
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
-        """Add a model that was wrapped in DDP: its device becomes this rank's; sizes of several models add up."""
+        """Add a DDP model. Its device becomes the rank's device; the sizes of several models are summed."""
         self.take_device(next((p.device for p in model.parameters()), torch.device("cpu")))
         facts = self._facts
         self.set_facts(
@@ -173,7 +173,7 @@ class Identity:
         self.set_facts(parallelism=parallelism, unmeasured=unmeasured)
 
     def cuda_uuid(self) -> str | None:
-        """Return the GPU's UUID as torch writes it. Indices would differ under CUDA_VISIBLE_DEVICES."""
+        """Return the GPU's UUID as torch writes it, because its index depends on CUDA_VISIBLE_DEVICES."""
         return None if self.cuda_device is None else str(torch.cuda.get_device_properties(self.cuda_device).uuid)
 
     def hello(self) -> Hello:
@@ -181,7 +181,7 @@ class Identity:
         return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
 
     def set_facts(self, **facts: Any) -> None:
-        """Set facts by field name of `Hello`. The hub is told if any of them differs."""
+        """Set facts by field name of `Hello`. If any of them differs, the sender sends a new Hello."""
         with self._changing:
             # Build a new dict, so that a reader on another thread never sees half a change.
             changed = {**self._facts, **facts}

@@ -32,7 +32,7 @@ def has_attributes(listener: ThreadListener, owner: Any, *names: str) -> bool:
 def guarded_hook(
     listener: ThreadListener, listen: Callable[[Any], None], *, claims: Callable[[], bool] | None = None
 ) -> Callable[..., None]:
-    """Return a hook that never raises, and calls `listen` on the training thread. claims: see `wrap_attribute`."""
+    """Return a hook that calls `listen` on the training thread and never raises. claims: see `wrap_attribute`."""
     hot = listener.hot
 
     def hook(heard: Any, *_args: object) -> None:
@@ -65,8 +65,8 @@ def wrap_attribute(
         before: Called first, with the positional and the named arguments.
         after: Called with the result and the positional arguments.
         failed: Called if the original raised.
-        claims: Called on any other thread; returns whether this call counts there too. Must not raise.
-        traced: True if torch.compile may trace this function from the script. It must then see only the original.
+        claims: Called on any other thread; returns True if the hooks run there too. Must not raise.
+        traced: True if torch.compile may trace this function in the script. While it does, no hook runs.
 
     """
     holder, _, name = path.rpartition(".")

@@ -5,7 +5,7 @@ With one optimizer every update ends a step, however many backward calls it take
 losses, gradient caching, the closures of LBFGS). With several, consecutive updates of one of them belong together: a
 GAN whose critic steps five times, or whose regularisation sometimes adds an update, has one step per iteration.
 
-Parts are held back until the cycle is certain, so that no step that was sent needs a correction. Everything follows
+Parts are held back until the cycle is certain, so that no step that was sent needs a correction. The cycle follows
 from the order in which a script synchronises and updates. This order is the same on all ranks, and so are the numbers
 of their steps.
 """
@@ -23,7 +23,7 @@ MAX_CYCLE_UPDATES = 64
 for a while and another one later, and each update is a step.
 """
 MAX_PARTS = 512
-"""Number of synchronisations without an update after which no update is expected any more."""
+"""Number of synchronisations without an update after which each synchronisation ends a step."""
 IN_BACKWARD = "in backward"
 """Key of all optimizers that step in hooks of a backward. Together they make one update."""
 
@@ -33,7 +33,7 @@ class Update(NamedTuple):
 
     optimizer: Hashable
     parts: int
-    """Number of parts of the unfinished step that were synchronised by then."""
+    """Number of parts of the unfinished step that had been synchronised before this update."""
     opens: bool = True
     """True if this optimizer may begin the next cycle; False if the update belongs to the cycle before."""
 
@@ -42,7 +42,7 @@ class Iteration:
     """Finishes a clock's steps, given the synchronisations and the optimizers that consume gradients."""
 
     def __init__(self, clock: StepClock, name_of: Callable[[Any], str]) -> None:
-        """Begin without optimizers. name_of: returns a name for the model that an optimizer's key stands for."""
+        """Start without optimizers. name_of: returns the name of the model that the optimizer with a key updates."""
         self._clock = clock
         self._name_of = name_of
         self._candidates: set[Hashable] = set()
@@ -60,7 +60,7 @@ class Iteration:
         self._repeats = False
         """True if `_last` may step several times in a row. Then the first update of the next cycle ends the step."""
         self._joined_at: dict[Hashable, int] = {}
-        """Step at which another optimizer last joined an update that had counted as a cycle by itself, by key."""
+        """By optimizer: the step at which it last updated although updates of `_last` alone counted as cycles."""
         self._taken_by: Hashable = None
         """Key of the optimizer that consumed the latest gradients."""
         self._expected = True
@@ -73,7 +73,7 @@ class Iteration:
         """True if one of them stepped in the current backward."""
 
     def start_anew(self) -> None:
-        """Forget everything except which optimizers exist."""
+        """Reset everything except the set of living optimizers."""
         candidates = self._candidates
         Iteration.__init__(self, self._clock, self._name_of)
         self._candidates = candidates
@@ -128,9 +128,9 @@ class Iteration:
             self._finish_each(range(1, held + 1))
 
     def end_joined_part(self) -> None:
-        """Handle the end of a part in which this rank, out of data under Join, only joined the others.
+        """Handle the end of a part in which this rank, out of data, took part only because of Join.
 
-        The rank updates nothing then. Its step ends after as many parts as its last one had.
+        The rank makes no update in it. Its step ends after as many parts as its last step had.
         """
         if len(self._clock.held) >= self._usual_parts:
             self._finish(len(self._clock.held))
@@ -149,7 +149,7 @@ class Iteration:
         self._candidates.add(optimizer)
         self._stepped.add(optimizer)
         if before is not None and before.optimizer == optimizer and optimizer not in self._members:
-            # The optimizer repeats without those of the steps before, so another training has begun.
+            # This optimizer repeats, and was not part of the last step, so another training has begun.
             self._candidates -= self._stepped - {update.optimizer for update in self._updates}
         if before is not None and before.optimizer != optimizer and self._opened(optimizer):
             self._finish_cycle(before)
@@ -164,7 +164,7 @@ class Iteration:
             self._finish_alone()
 
     def _finish_alone(self) -> None:
-        """Finish each update as a step if there is no other optimizer, or none has stepped for long."""
+        """Finish each update as a step if there is no other optimizer, or no other has stepped for long."""
         if self._updates and (len(self._candidates) == 1 or len(self._updates) > MAX_CYCLE_UPDATES):
             self._last, self._alone, self._repeats = self._updates[-1].optimizer, True, False
             self._finish_each([update.parts for update in self._updates])
@@ -181,10 +181,10 @@ class Iteration:
         self._finish(last.parts)
 
     def _belongs_before(self, optimizer: Hashable) -> bool:
-        """Return whether the first update of a step shows that the cycle before was not over.
+        """Return whether the first update of a step shows that the previous cycle had not ended.
 
-        This is so if the last optimizer steps once more. It is also so if an optimizer joins, for the second time
-        within the length of a cycle, updates that had seemed to be cycles by themselves.
+        It had not if its last optimizer steps once more. Nor had it if each update of `_last` counted as a cycle, and
+        another optimizer steps for the second time within MAX_CYCLE_UPDATES steps.
         """
         if not self._alone:
             self._repeats = self._repeats or optimizer == self._last
@@ -200,12 +200,12 @@ class Iteration:
         return True
 
     def end_step(self) -> None:
-        """End the step, because the script says that its step ends here."""
+        """End the step where the script itself marks the end of a step."""
         if self._clock.held:
             self._finish(len(self._clock.held))
 
     def close(self) -> None:
-        """Finish what is held back, because training has ended; each update is a step if no cycle was found."""
+        """Finish the parts that are held back, as training has ended. If no cycle was found, each update is a step."""
         held = len(self._clock.held)
         if self._last is not None:
             self.end_step()

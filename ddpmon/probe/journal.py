@@ -1,8 +1,7 @@
 """Keeps the training thread's notes in order until the background thread reads them.
 
-A note costs the training thread one clock reading and one `append` to a deque, which no other thread can interrupt. Its
-meaning is worked out elsewhere, for many notes at once, with warm caches. Until a background thread reads, each note is
-read as it is made.
+A note costs the training thread one clock reading and one `append` to a deque, which is atomic. The background thread
+interprets many notes at once, with warm caches. Until such a thread runs, each note is read as it is written.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Release = Callable[[DeviceEvent], None]
 class Journal:
     """Queue of notes from the training thread to an account that interprets them.
 
-    For the readers it also is the clock and the device: both have the values of the moment when the note was made.
+    Readers also take the time and the device event from it: those of the moment when the note was written.
     """
 
     def __init__(self, release: Release) -> None:
-        """Begin without notes. release: called with an event of the device's timeline that marked nothing."""
+        """Create an empty queue. release: called with the device event of a note if its reader did not use it."""
         self.account: Any = None
         """First argument of each note's reader."""
         self.now = monotonic_ns()
@@ -36,10 +35,10 @@ class Journal:
         self.note: Callable[[Note], None] = self._read_at_once
         """Adds a note."""
         self.every_step: Sequence[Callable[..., object]] = ()
-        """Readers that notes name by their index here."""
+        """Readers to which notes refer by index."""
         self._waiting: deque[Any] = deque()
         self._held: deque[Any] | None = None
-        """Notes that are held back until `release_notes`, although others are read."""
+        """Notes that are not read before `release_notes` is called; None if no notes are held back."""
         self._release = release
         self._event: DeviceEvent | None = None
         self._used = False
@@ -68,12 +67,12 @@ class Journal:
         return 0 if self._held is None else len(self._held)
 
     def release_notes(self) -> None:
-        """Let held notes be read. Called by the reading thread when it has read all earlier notes."""
+        """Queue the held notes for reading. Called by the reading thread once it has read all earlier notes."""
         if self._held is not None:
             self._waiting, self._held = self._held, None
 
     def read_notes(self, most: int) -> bool:
-        """Read at most this many notes; return whether there may be more."""
+        """Read at most `most` notes; return whether there may be more."""
         waiting = self._waiting
         take = waiting.popleft
         account = self.account
@@ -95,7 +94,7 @@ class Journal:
         return count == most
 
     def _read_at_once(self, note: Note) -> None:
-        """Read a note at once while no other thread reads. The garbage collector may add a note during this."""
+        """Read a note at once while no other thread reads. A garbage collection in between may add and read another."""
         outer = self._event, self._used
         reader, self.now, self._event, first, second, third = note
         if type(reader) is int:

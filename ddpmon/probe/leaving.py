@@ -1,4 +1,4 @@
-"""Sends the last records before a script leaves Python without its exit handlers: by `os._exit` or `os.exec*`."""
+"""Sends the last records before a script bypasses Python's exit handlers with `os._exit` or `os.exec*`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ddpmon.probe.changes import Changes
 
 
 def install_exit_hooks(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
-    """Call `finish` before this process exits by `os._exit` or runs another program, and `leave` if that fails."""
+    """Call `finish` before `os._exit` or `os.exec*`, and `leave` with the exception if that call then fails."""
     pid = os.getpid()
 
     def ends(*_: object) -> bool:
         return os.getpid() == pid  # otherwise a forked child ends
 
     def begins_another(path: Any, *_: object, **__: object) -> bool:
-        # The functions that search PATH try one folder after another.
+        # The exec functions that search PATH call this with one folder after another.
         return os.getpid() == pid and os.access(path, os.X_OK)
 
     _replace(changes, "_exit", ends, finish, leave)
-    for name in ("execv", "execve"):  # The other six call one of these.
+    for name in ("execv", "execve"):  # The other six exec functions call one of these.
         _replace(changes, name, begins_another, finish, leave)
 
 
@@ -39,7 +39,7 @@ def _replace(
     @functools.wraps(original)
     def leaving(*args: Any, **named: Any) -> Any:
         finished = False
-        with contextlib.suppress(Exception):  # The call itself reports wrong arguments.
+        with contextlib.suppress(Exception):  # Wrong arguments are reported by the original.
             if applies(*args, **named):
                 finish()
                 finished = True

@@ -1,4 +1,4 @@
-"""Handles the training thread's rarer calls. Those of every step are in `every_step`.
+"""Handles the calls that the training thread makes now and then. `every_step` handles those of every step.
 
 There is one listener per process. `hooks` calls it, and `account` reads the notes that it writes.
 """
@@ -116,7 +116,7 @@ class Listener(EveryStep):
             self._time_searches(replica)
 
     def _time_searches(self, replica: Replica) -> None:
-        """Time DDP's search for unused parameters. The hook exists only if some model searches."""
+        """Time DDP's search for unused parameters; install the hook for it with the first model that searches."""
         replica.search = UnusedSearch()
         if not self._times_searches:
             self._times_searches = True
@@ -124,7 +124,7 @@ class Listener(EveryStep):
             wrap_attribute(self, torch.distributed, searches, before=self.search_begins, after=self.search_ends)
 
     def search_begins(self, _arguments: object, _named: object) -> None:
-        """Handle the start of DDP's search of the graph for unused parameters."""
+        """Record when DDP begins to search the graph for unused parameters."""
         self._search_began = monotonic_ns()
 
     def search_ends(self, _result: object, arguments: tuple[Any, ...]) -> None:
@@ -137,7 +137,7 @@ class Listener(EveryStep):
         self.set_up()
 
     def set_up(self) -> None:
-        """Run the setup hooks, and note that a step's prerequisite was made: the first step begins after it."""
+        """Run the setup hooks, and note that something a step needs was made. The first step begins after that."""
         for look in self.on_set_up:
             look()
         self.record(Account.set_up, bool(self.hot.expecting) or self.hot.unreduced)
@@ -156,7 +156,7 @@ class Listener(EveryStep):
     # --- forward and backward that are not DDP's ----------------------------------------------------------------
 
     def parallel_begins(self, kind: str, model: object, inputs: Sequence[Any], named: dict[str, Any]) -> None:
-        """Note that a forward begins of a model that something other than DDP runs."""
+        """Note the start of a forward of a model that a wrapper other than DDP runs."""
         if self.parallelism.forward_begins(kind, model):
             number = 0 if (inputs or named) and self.parallelism.is_counted(model) else -1
             training = getattr(getattr(model, "module", model), "training", True)

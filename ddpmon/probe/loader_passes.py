@@ -1,7 +1,7 @@
-"""Follows passes over DataLoaders: which of them train, and which repeat the order or the worker seeds of the last.
+"""Follows passes over DataLoaders: which of them train, and which repeat the last one's order or worker seeds.
 
-A pass is read when its first batch is requested, because its sampler has its epoch then. Only torch's own samplers are
-read: a script's own class may do anything with an epoch or a seed.
+A pass is examined when its first batch is requested, because its sampler has its epoch by then. Only torch's own
+samplers are examined: a class of the script may do anything with an epoch or a seed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, MAX_LOADERS, MAX_REPEATS,
 from ddpmon.messages.vocabulary import MAX_US
 
 PASSES = 16
-"""Number of passes to remember: of loaders that are read alternately, and of those that were left before their end."""
+"""Number of passes to remember, since loaders may be read alternately or abandoned before their end."""
 
 
 class _Pass:
-    """One pass over a DataLoader. The training thread reads what changes with each pass, `described` the rest."""
+    """One pass over a DataLoader. `__init__` reads what differs between passes; `described` reads the rest later."""
 
     __slots__ = (
         *("again", "dataset", "epoch", "index_sampler", "iterator", "loader", "repeats", "seed", "seed_repeats"),
@@ -33,17 +33,17 @@ class _Pass:
         self.loader: Loader | None = None
         """Description of the loader; None until it is read."""
         self.index_sampler = index = iterator._index_sampler
-        """The sampler, until the loader is read. It leads to the dataset, which must not be kept alive."""
+        """The sampler; None once the loader is described, because the sampler keeps the dataset alive."""
         self.workers: list[Any] = getattr(iterator, "_workers", _NO_WORKERS)
         self.worker_seed = iterator._base_seed if self.workers and not iterator._persistent_workers else None
         """Seed of new workers; None if there are no workers or they are persistent."""
         sampler = index.sampler if type(index) is BatchSampler else index
         self.seed = self.epoch = None
-        """Seed and epoch that decide the order of a shuffling sampler; None for any other, or one not of torch."""
+        """Seed and epoch from which a shuffling DistributedSampler makes its order; None for any other sampler."""
         if type(sampler) is DistributedSampler and sampler.shuffle:
             self.seed, self.epoch = sampler.seed, sampler.epoch
         self.updates = self.repeats = self.seed_repeats = 0
-        """`updates` counts updates of models while this pass was the last to be read. The others are as in `Loader`."""
+        """`updates` counts optimizer updates while this pass was the current one. For the others, see `Loader`."""
         self.seed_varies = self.again = False
         """`again` is True if an earlier pass over the same dataset reached its end."""
 
@@ -57,7 +57,7 @@ class _Pass:
             self.seed_repeats = min(MAX_REPEATS, before.seed_repeats + 1)
 
     def described(self) -> Loader:
-        """Return the description of the loader. Not for the training thread."""
+        """Return the description of the loader. Too slow for the training thread."""
         if self.loader is None:
             loader = Loader(len(self.workers), repeats=self.repeats, seed_repeats=self.seed_repeats, again=self.again)
             loader.persistent = bool(self.workers) and self.worker_seed is None
@@ -131,7 +131,7 @@ class LoaderPasses:
         self._updates_before = updates
 
     def training_loaders(self, updates: int) -> list[Loader]:
-        """Return the loaders that train, by their latest passes that did. updates: of models so far."""
+        """Return the loaders whose batches train a model. updates: number of updates of models so far."""
         current, since = self._current, self._updates_before
         training = [
             one
@@ -141,12 +141,12 @@ class LoaderPasses:
         return [one.described() for one in training[-MAX_LOADERS:]]
 
     def worker_pids(self) -> list[int]:
-        """Return the pids of the workers of all DataLoaders that can still be read."""
+        """Return the pids of the workers of all DataLoader iterators that still exist."""
         alive = [one for one in list(self._passes.values()) if one.iterator() is not None]
         return [worker.pid for one in alive for worker in one.workers if worker.pid]
 
     def awaited_pid(self) -> int:
-        """Return the pid of the worker whose batch comes next; 0 if there is none, or it is unknown."""
+        """Return the pid of the worker that prepares the next batch; 0 if there is none, or it is unknown."""
         current = self._current
         iterator = None if current is None else current.iterator()
         try:

@@ -31,18 +31,18 @@ class Loops:
     """
 
     def __init__(self, note: Callable[[str], object]) -> None:
-        """Begin without progress. note: called with a line about what could not be read."""
+        """Start without progress. note: called with a message if progress bars cannot be read."""
         self._note = note
         self.trainer: Callable[[], Progress] | None = None
         """Returns the latest progress that Hugging Face's or Lightning's trainer reported."""
         self._sampler: tuple[int, float] | None = None
-        """Epoch that a sampler was last given, and the Unix time of that."""
+        """Last epoch that was set on a sampler, and the Unix time at which it was set."""
         self._counts_from = 0
         self._bars = Bars()
         self._resumed = False
         """True if the first epoch that a sampler was given was above 1, as in a resumed run."""
         self._ahead: int | None = None
-        """Difference between the samplers' epoch and the bars' epoch when both were first known in a resumed run."""
+        """In a resumed run, by how much the samplers' epoch exceeded the bars' when both were first known."""
         self._bars_fail = False
 
     def join_late(self) -> None:
@@ -73,7 +73,7 @@ class Loops:
             try:
                 bars.read_all(step, at, sampler[1] if sampler else None)
             except Exception as error:
-                self._bars_fail = True  # A class of the script's own may differ from tqdm's.
+                self._bars_fail = True  # The script may use a subclass that differs from tqdm's bars.
                 self._note(f"ddpmon could not read the progress bars ({type(error).__name__}), and no longer tries")
                 self._bars = bars = Bars()
         total = said.total or bars.total

@@ -1,14 +1,14 @@
 """Lets the hubs of several nodes find and trust each other, through the store of the ranks' own process group.
 
 Rank 0 writes its hub's card there: the address and the public key. The first rank of every other node writes its hub's
-card, and reads that of rank 0's hub once that hub admits its own. Whoever can write to this store can ruin the training
-anyway. The store is private to torch. If it is not available, each machine shows its own ranks, and says so.
+card, and reads that of rank 0's hub once rank 0's hub admits it. The store adds no risk: whoever can write to it can
+ruin the training anyway. torch's access to it is private; without it, each machine shows only its own ranks.
 
-torchrun tells its ranks which node is theirs. Without torchrun, ranks that connect to the same hub are a node. The
-first of them that reaches the store speaks for the node, and numbers it there, unless rank 0 is on this node.
+torchrun tells each rank the number of its node. Without torchrun, ranks that connect to the same hub are a node. The
+first of them to reach the store represents the node and numbers it there; on rank 0's node, rank 0 does so.
 
-A store belongs to one process group. The first rank that comes gives the group a name, by which hubs distinguish its
-ranks from those of an earlier group, whatever ranks they have now.
+A store belongs to one process group. The first rank to reach it gives the group a random name, by which hubs tell its
+ranks from those of an earlier group.
 
 All of this happens on a separate thread, over a separate connection to the store, and never blocks on a value.
 """
@@ -33,14 +33,14 @@ from ddpmon.probe.identity import Identity
 EVERY_S = 0.25
 """Interval in seconds at which the store is read at first."""
 LATER_S = 2.0
-"""Interval in seconds after PATIENCE_S, because a node may train without ddpmon, or come late."""
+"""Interval in seconds after PATIENCE_S, because a node may train without ddpmon, or start late."""
 PATIENCE_S = 60.0
 ROOT = "ddpmon/root"
 WORLD = "ddpmon/world"
 FIRST = "ddpmon/first"
-"""Key of rank 0's run id, where no launcher gives ranks their node."""
+"""Key of rank 0's run id, used if no launcher numbers the nodes."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
-"""Keys of the number of other hubs so far, and of the number of ranks that have counted theirs."""
+"""Keys of the number of hubs other than rank 0's, and of the number of ranks whose hub has been counted."""
 ALONE = "ddpmon cannot find the other machines, so each machine shows only its own ranks"
 
 
@@ -50,7 +50,7 @@ def node_key(node: int) -> str:
 
 
 class Exchange(threading.Thread):
-    """Reads and writes until it has all cards of hubs that it needs. `message_to_hub` returns what it has so far."""
+    """Thread that exchanges hubs' cards until all are known. `message_to_hub` returns those known so far."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class Exchange(threading.Thread):
         speaks: bool = True,
         start: CommonStart | None = None,
     ) -> None:
-        """Begin without any card.
+        """Prepare the exchange without any card.
 
         Args:
             identity: Identity of this rank.
-            node: Number of its node; None to let the store assign it.
-            nodes: Number of nodes, as far as it is known.
-            speaks: True if this rank may speak for its node.
+            node: Number of this rank's node; None to let the store assign it.
+            nodes: Number of nodes that are known so far.
+            speaks: True if this rank may represent its node.
             start: Agreement with the ranks of other nodes on the numbers of steps.
 
         """
@@ -81,11 +81,11 @@ class Exchange(threading.Thread):
         self._all_came = self._numbered
         """True if every node has been counted."""
         self._card: Card | None = None
-        """Card of this node's hub, for the others to read."""
+        """Card of this node's hub; None until the hub has sent it."""
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
         self.version = int(self._numbered and speaks)
-        """Rises with each new card; 0 if there is nothing to tell the hub."""
+        """Rises with each change of `message_to_hub`; 0 while that message says nothing."""
 
     def offer_card(self, card: Card) -> None:
         """Accept the card of this node's hub, to be written into the store."""
@@ -97,7 +97,7 @@ class Exchange(threading.Thread):
         return self._card is None
 
     def message_to_hub(self) -> Meeting:
-        """Return the message to this node's hub with what is known of the other nodes."""
+        """Return the message that tells this node's hub about the other nodes."""
         towards = os.environ.get("MASTER_ADDR", "")
         rank, pid = self._identity.rank, os.getpid()
         return Meeting(rank, pid, self._node, self._nodes, towards, self._root, dict(self._keys))
@@ -127,7 +127,7 @@ class Exchange(threading.Thread):
         if not self._numbered and self._identity.rank != 0:
             if store.add(f"ddpmon/hub/{self._identity.run_id}", 1) != 1:
                 store.add(COME, 1)
-                return  # Another rank speaks for this node.
+                return  # Another rank represents this node.
         elif not self._numbered:
             store.set(FIRST, self._identity.run_id)
             store.add(COME, 1)
@@ -144,7 +144,7 @@ class Exchange(threading.Thread):
             self._ending.wait(every_s)
 
     def _count_nodes(self, store: Any) -> bool:
-        """Number this node, or on rank 0 count the nodes, if no launcher does; return whether all is exchanged."""
+        """Number this node, or count the nodes on rank 0, if no launcher does; return whether the exchange is done."""
         if self._identity.rank != 0:
             if not store.check([FIRST]):
                 return False

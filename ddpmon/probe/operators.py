@@ -1,4 +1,4 @@
-"""Summarises the records of torch's profiler: the time of operators by phase, and slices of time for a trace.
+"""Summarises the events of torch's profiler: the time of operators by phase, and time slices for a trace.
 
 It runs on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
 """
@@ -16,15 +16,15 @@ from ddpmon.plain import utf8
 from ddpmon.probe.records import OTHER, RawSync
 
 ANCHOR = "ddpmon"
-"""Name of the event that marks the training thread."""
+"""Name of the event that shows which of the profiler's threads is the training thread."""
 TRAINING_THREAD, COLLECTIVES = "training thread", "collectives"
 OF_AUTOGRAD = "autograd::engine::evaluate_function"
-"""Beginning of the names of autograd's operators. In the backward of tensors on a GPU, autograd runs them on another
-thread, for which the training thread waits."""
+"""Prefix of the names of autograd's operators. For tensors on a GPU, autograd runs them on another thread, and the
+training thread waits."""
 OF_PROFILER = frozenset({
     "Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource", "INVALID",
 })  # fmt: skip
-"""Names of times in which the profiler itself worked, or whose call it does not know (seen on an H200, torch 2.11)."""
+"""Names of events in which the profiler itself works, or of unknown calls (observed with torch 2.11 on an H200)."""
 
 
 class Slice(NamedTuple):
@@ -82,7 +82,7 @@ class Phases:
         return self._phases[place] if place >= 0 else OTHER
 
     def of(self, one: Slice) -> int:
-        """Return the phase at an operator's middle. Those around DDP.forward and Optimizer.step begin before theirs."""
+        """Return the phase at an operator's middle: DDP.forward and Optimizer.step begin before their phases."""
         return self.phase_at((one.start + one.end) // 2)
 
 
@@ -122,7 +122,7 @@ def slices_of_events(events: Iterable[Any], ahead: int, cpu: object, make_way: C
 
 
 class Totals:
-    """Sums up calls and time of each operator in each phase."""
+    """Sums up the calls and the time of each operator in each phase."""
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
@@ -190,7 +190,7 @@ class Totals:
 
 
 def named_tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track], int]:
-    """Return the names, the tracks, and the number of slices left out: the shortest, if there are too many."""
+    """Return names, tracks, and the number of slices left out. If there are too many slices, the shortest are."""
     kept = heapq.nlargest(MAX_SLICES, slices, key=lambda one: one.end - one.start)
     names: dict[str, int] = {}
     made: dict[str, Track] = {}

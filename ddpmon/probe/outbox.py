@@ -25,13 +25,13 @@ class Outbox:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.dropped = 0
-        """Number of records dropped so far, because the hub did not take them in time or their frame was too large."""
+        """Number of records dropped so far, because there were too many for the hub or their frame was too large."""
         self._waiting: deque[PendingFrame] = deque()
         self._unacknowledged: deque[PendingFrame] = deque()
         self._records = 0
 
     def add(self, frame: PendingFrame) -> None:
-        """Add a frame unless it exceeds what hubs accept. The oldest are dropped if there are too many frames."""
+        """Add a frame, unless it is larger than hubs accept. Drop the oldest frames if there are too many records."""
         if len(frame.payload) > MAX_FRAME_BYTES:
             self.dropped += frame.records
             return
@@ -51,7 +51,7 @@ class Outbox:
         return self._waiting[0] if self._waiting else None
 
     def mark_sent(self) -> None:
-        """Move the frame from `next_frame` to the unacknowledged ones, after the socket took it."""
+        """Move the frame from `next_frame` to the unacknowledged ones, after the socket accepted it."""
         self._unacknowledged.append(self._waiting.popleft())
 
     def acknowledged(self, seq: int) -> None:

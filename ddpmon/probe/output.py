@@ -1,8 +1,8 @@
 """Gives ranks that the script's own launcher started separate logs, and empties spools that nobody reads.
 
 torchrun itself separates the output of its ranks. Under `ddpmon exec`, all processes of a command print into one spool,
-that of launcher.log. A process that turns out to be a rank replaces this spool, and only this one, by two of its own. A
-pipe of its launcher or a file of the user stays. The rank's children inherit what it has then.
+that of launcher.log. A process that turns out to be a rank replaces this spool by two of its own. It changes nothing if
+its launcher gave it a pipe or the user a file. Children that the rank starts later inherit its spools.
 
 If no drain comes, a full spool would block every write forever, so the rank's background thread empties it.
 """
@@ -21,12 +21,12 @@ from ddpmon.messages.folder import EXEC
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 _NEARLY_FULL = 0.9
-"""Share of a pipe from which on it counts as full. A running drain leaves less than this in every pipe."""
+"""Filled share from which on a pipe counts as full. A running drain keeps every pipe below it."""
 _GRACE_S = 3.0
 """Longest time in seconds until a drain that was killed is replaced."""
 _full_since: dict[int, float] = {}
 _untold: dict[int, int] = {}
-"""Dropped bytes that no line reports yet, by descriptor."""
+"""Discarded bytes that no line in the log reports yet, by descriptor."""
 
 
 def keep_apart(rank: int, restart: int) -> None:
@@ -44,9 +44,9 @@ def keep_apart(rank: int, restart: int) -> None:
 
 
 def relieve() -> None:
-    """Empty the spools of this process that nobody has read for long. Never raises.
+    """Discard the content of this process's spools that were full and not read for _GRACE_S. Never raises.
 
-    Takes 10 µs. A line in the log replaces the missing output.
+    Takes 10 µs. A line in the log then reports the missing output.
     """
     for descriptor, _ in _STREAMS:
         with contextlib.suppress(OSError, KeyError):

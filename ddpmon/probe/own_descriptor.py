@@ -1,8 +1,8 @@
 """Protects a descriptor of the probe in a process whose script may close, reuse or replace any descriptor.
 
-The descriptor has a higher number than the kernel assigns, which is the lowest free one. So after the script has closed
-the number, it hardly ever belongs to another file at the next check. Each use first checks that the number still
-belongs to the same file.
+The kernel assigns the lowest free number to a new file, so the probe's descriptor gets a high one. If the script closes
+it, the number is seldom reused before the next check. Each use first checks that the number still belongs to the same
+file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import os
 import resource
 
 ABOVE = 1024
-"""Lowest number to use. Daemons close descriptors up to about this number, and seldom more."""
+"""Lowest number to use. Daemons usually close only descriptors below about this number."""
 _SHARE_OF_LIMIT = 0.75
-"""Share of the limit above which to look if the limit is low. The script's own descriptors are below."""
+"""If the limit of open files is low: share of it up to which numbers are left to the script."""
 
 
 class OwnDescriptor:
     """An open file whose descriptor the script may close or reuse."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take over a descriptor, with a higher number if one is free. Raises OSError if it was already closed."""
+        """Take over a descriptor, and move it to a higher number if one is free. Raises OSError if it is closed."""
         self.number = _moved_up(descriptor)
         self._identity = _identity(self.number)
 

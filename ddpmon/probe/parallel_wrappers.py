@@ -1,4 +1,4 @@
-"""Hooks what trains in parallel besides DDP: FSDP, DeepSpeed, DataParallel, and averaging of weights (local SGD)."""
+"""Hooks the alternatives to DDP: FSDP, DeepSpeed, DataParallel, and averaging of weights (local SGD)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Wrapper(NamedTuple):
     """The class's module, and its modules in older versions."""
     name: str
     begins: str = "forward"
-    """Name of the method that begins forward. Callers look it up on the class at each call."""
+    """Name of the method that begins a forward. torch looks it up on the class at each call, so it can be replaced."""
     ends: tuple[str, ...] = ()
-    """Names of the method that forward calls last; the first that exists counts. Empty if `begins` is all of it."""
+    """Possible names of the method that a forward calls last. Empty if the forward ends when `begins` returns."""
 
 
 WRAPPERS = (
@@ -30,7 +30,7 @@ WRAPPERS = (
         FSDP2,
         ("torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed._composable.fsdp._fsdp_state"),
         "FSDPState",
-        # Its hooks on modules are bound before anyone can intercept them, but the methods that they call are not.
+        # FSDP2 binds its module hooks too early to be replaced, but looks up the methods that they call each time.
         "_root_pre_forward",
         ("_cast_output_dtype", "_register_pre_backward_hook"),
     ),
@@ -42,13 +42,13 @@ AVERAGERS = (
     ("torch.distributed.algorithms.model_averaging.averagers", "ModelAverager", "__init__"),
     ("accelerate.local_sgd", "LocalSGD", "__enter__"),
 )
-"""Entries are (module, class that sometimes averages the weights of ranks, method that begins this)."""
+"""Classes that sometimes average the ranks' weights: (module, class, method whose call shows that it is used)."""
 HOOK_STATE = "PostLocalSGDState"
 """Class of the state of a communication hook that reduces gradients only among some of the ranks."""
 
 
 def hook_wrappers(listener: Listener) -> None:
-    """Hook wrappers and averagers when the script imports them, and DDP's communication hooks, once in a process."""
+    """Hook wrappers and averagers once the script has imported them, and DDP's registration of communication hooks."""
     for wrapper in WRAPPERS:
         hear = partial(_hear, listener, wrapper)
         when_imported(listener, wrapper.modules, wrapper.name, wrapper.begins, hear)

@@ -1,7 +1,7 @@
 """Determines how this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel or alone.
 
-It concludes this from forwards and from the parameters of stepping optimizers, never from what was imported. Most of
-what it reads is private to torch or other libraries. What is missing or has another form counts as unknown.
+It infers this from forwards and from the parameters that optimizers update, never from imports. Most of the attributes
+that it reads are private to torch or other libraries. If they are missing or have another form, the kind is unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_PARAMETERS = 10_000
 
 
 def in_backward() -> bool:
-    """Return whether autograd runs on this thread; False if this version of torch does not tell."""
+    """Return whether autograd is running on this thread; False if this version of torch cannot tell."""
     graph_task = getattr(torch._C, "_current_graph_task_id", None)
     return graph_task is not None and graph_task() != -1
 
@@ -46,16 +46,16 @@ class Parallelism:
         self._kind = ""
         """Kind of the wrapper that ran a forward; "" if none has."""
         self._model: Any = None
-        """First model with that wrapper; kept until the kind is settled."""
+        """First model with that wrapper; kept until the next decision."""
         self._running = 0
         """Id of the model whose outermost forward runs; 0 if none. The model itself may be freed at any time."""
         self._counted = 0
         """Id of the model whose inputs count as this step's samples; 0 if none yet."""
         self._wrapped_in: list[str] = []
         self._stepped: tuple[str, list[Any]] = "", []
-        """Module and parameters of the last optimizer that stepped; kept until the kind is settled.
+        """Python module of the class, and parameters, of the last optimizer that stepped; kept until the next decision.
 
-        It does not hold the optimizer, which would then be freed, and its end noted, too late.
+        A reference to the optimizer itself would delay its deletion, which the probe records.
         """
         self._averages = False
         """True if ranks sometimes average their weights."""
@@ -63,7 +63,7 @@ class Parallelism:
         """True if parameters of a DDP model were sharded."""
 
     def invalidate_decision(self) -> None:
-        """Have the next `decide_from_evidence` decide again, because something was set up."""
+        """Request a new decision after the next step, because a model, an optimizer or a group was set up."""
         self.unsettled = self.unsure = True
 
     def examine_wrapped(self, model: Any) -> None:
@@ -82,7 +82,7 @@ class Parallelism:
         self.invalidate_decision()
 
     def forward_begins(self, kind: str, model: object) -> bool:
-        """Handle a forward that something other than DDP runs; return whether it is to be measured.
+        """Handle a forward that a wrapper other than DDP runs; return whether it is to be measured.
 
         A forward inside another forward, or recomputed in backward, is not measured.
         """
@@ -99,7 +99,7 @@ class Parallelism:
     def is_counted(self, model: object) -> bool:
         """Return whether the inputs of this model are the samples of the step.
 
-        If blocks are sharded one by one, none is inside another. Then the inputs of the first block are the samples.
+        If blocks are sharded one by one without an outer model, the inputs of the first block are the samples.
         """
         return self._counted == id(model)
 
@@ -111,11 +111,11 @@ class Parallelism:
         return measured
 
     def forward_fails(self) -> None:
-        """Handle a forward that raised."""
+        """Record that the running forward has ended, because it raised."""
         self._running = 0
 
     def handle_optimizer(self, optimizer: Any) -> None:
-        """Handle an optimizer that steps."""
+        """Handle an optimizer's step, and remember its parameters if a decision is due."""
         self._running = self._counted = 0  # A forward that raised may have left no note.
         self.unsure = self.unsettled
         if self.unsettled:
@@ -129,11 +129,11 @@ class Parallelism:
         Args:
             world_size: Number of ranks.
             ddp: True if there are DDP models.
-            forward: True if a forward of theirs was noted.
+            forward: True if a forward of a DDP model with gradients was recorded.
             on_device: True if steps are placed on a GPU's timeline.
 
         Returns:
-            The kind ("" if unknown); the phases that cannot be measured then; the GPU of the parameters.
+            The kind ("" if unknown); the phases that cannot be measured; the GPU of the parameters, or None.
 
         """
         self.unsettled = False  # First, because the training thread may add evidence meanwhile.
@@ -145,7 +145,7 @@ class Parallelism:
         except Exception:
             kind = ""
         unmeasured = [] if self._kind or forward else ["forward"]
-        # The GPU's timeline is followed only for DDP. By the host's clock, no rank waits for a collective on a GPU.
+        # Only DDP's steps are placed on the GPU's timeline. On the host's clock, a collective on a GPU does not block.
         device = next((parameter.device for parameter in parameters[:1] if parameter.is_cuda), None)
         if (alone and not ddp) or (device is not None and not on_device):
             unmeasured += ["wait", "transfer"]
@@ -169,7 +169,7 @@ class Parallelism:
 
 
 def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
-    """Return the kinds that a wrapper amounts to, by its first model and the parameters that an optimizer updates."""
+    """Return the kinds of parallelism of a wrapper, given its first model and an optimizer's parameters."""
     if kind == FSDP2:
         hybrid, tensor_parallel = _meshes(model, parameters)
         return [FSDP2 + HYBRID * hybrid, TENSOR_PARALLEL][: 1 + tensor_parallel]
@@ -178,7 +178,7 @@ def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
 
 
 def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
-    """Return for FSDP2 whether sharding groups are replicas, and whether parameters are sharded over more ranks."""
+    """Return for FSDP2 whether it also replicates (hybrid sharding), and whether parameters have further mesh dims."""
     states = [state, *getattr(getattr(state, "_state_ctx", None), "all_states", ())]
     groups = [group for one in states for group in getattr(one, "_fsdp_param_groups", None) or (one._fsdp_param_group,)]
     mesh = next((group.mesh_info for group in groups if group is not None), None)
@@ -190,7 +190,7 @@ def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
 
 
 def is_sharded(parameter: Any) -> bool:
-    """Return whether a parameter is a DTensor, or was one before DDP took its local part."""
+    """Return whether a parameter is a DTensor, or was one before DDP replaced it by its local shard."""
     return type(parameter).__name__ == "DTensor" or hasattr(parameter, "_st_info")
 
 

@@ -1,4 +1,4 @@
-"""Accounts the time in which the training thread does not train: evaluations, checkpoints and other pauses.
+"""Accounts for the time in which the training thread does not train: evaluations, checkpoints and other pauses.
 
 Times are CLOCK_MONOTONIC nanoseconds.
 """
@@ -22,19 +22,19 @@ class PauseClock(PhaseClock):
         self.step = 0
         """Number of finished steps."""
         self.pausing: int | None = None
-        """Index into messages.PAUSES of what the script does instead of training; None if that is uncertain."""
+        """Index into messages.PAUSES of the kind of pause; None if there is none, or its kind is uncertain."""
         self.aside: MaybeEvaluation | None = None
-        """Time since a forward without gradients, until something is trained again; None outside of such time."""
+        """Time since a forward without gradients, measured separately until training continues; None outside of it."""
         self._aside_since = 0
         self._explained_at = -2
         """Latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
         self._repeated = False
-        """True if such a step came just before `_explained_at`."""
+        """True if the step before `_explained_at` was such a step too."""
         self._paused_since = 0
         self._syncs_before = 0
         """Number of the step's synchronisations when the pause began."""
         self._outer: list[tuple[int | None, int, MaybeEvaluation | None]] = []
-        """The pauses around the current one: kind, phase, and time that was kept apart."""
+        """Pauses around the current one, the outermost first: kind, phase, and separately measured time."""
 
     def begin_part(self, start: int) -> None:
         """Begin a new part of a step at `start`."""
@@ -49,7 +49,7 @@ class PauseClock(PhaseClock):
             ]
 
     def evaluates(self, *, explained: bool) -> None:
-        """Keep time apart from now on until something is trained. explained: a trained model is in evaluation mode."""
+        """Measure time separately until training continues. explained: a trained model is in evaluation mode."""
         if self.aside is None and not self.paused:
             self._set_aside(MaybeEvaluation(explained), self.enter_phase(self.phase))
         if self.aside is not None and explained:
@@ -66,7 +66,7 @@ class PauseClock(PhaseClock):
         self.phases, self.syncs = aside.phases, aside.syncs
 
     def _end_aside(self, now: int) -> MaybeEvaluation | None:
-        """Count time as the step's own again; return the time that was kept apart."""
+        """Add time to the step itself again; return the separately measured time."""
         aside, self.aside = self.aside, None
         if aside is not None:
             aside.intervals.append((self._aside_since, now))
@@ -74,7 +74,7 @@ class PauseClock(PhaseClock):
         return aside
 
     def _decide(self, now: int, evaluation: bool, fetches: Sequence[Fetched] = ()) -> None:
-        """Decide whether the time that was kept apart was an evaluation or part of the step.
+        """Account for the separately measured time, as an evaluation or as part of the step.
 
         Args:
             now: End of that time.
@@ -134,7 +134,7 @@ class PauseClock(PhaseClock):
         self.enter_phase(phase)
 
     def closing_pauses(self) -> list[RawPause]:
-        """Return the pauses since the last step, up to now. Called at the end of the process."""
+        """Return the pauses from the last step until now, at the end of the process."""
         now = self._time()
         if self.paused:
             self._end_pause(max(now, self._paused_since))

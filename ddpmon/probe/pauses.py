@@ -1,4 +1,4 @@
-"""Notices what a script does besides training: it evaluates, saves, compiles, or starts DataLoader workers."""
+"""Notices pauses in training: evaluations and compilations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddpmon.probe.thread_listener import ThreadListener
 
 
 class Pauses:
-    """Notes when a script evaluates, saves, compiles or starts workers."""
+    """Writes notes when a script begins to evaluate a trained model, or compiles."""
 
     def __init__(self, listener: ThreadListener) -> None:
         self._listener = listener
@@ -29,7 +29,7 @@ class Pauses:
         self._in_compiler = False
 
     def optimizer_made(self, optimizer: Any) -> None:
-        """Register an optimizer: the parameters that it updates are trained."""
+        """Register an optimizer. Modules that it updates count as trained."""
         self._optimizers.add(optimizer)
 
     def evaluation_begins(self, _result: object, arguments: tuple[Any, ...]) -> None:
@@ -46,13 +46,13 @@ class Pauses:
         return list(self._optimizers)
 
     def ids_sharing_parameters(self, optimizer: Any) -> list[int]:
-        """Return the ids of other optimizers that update some of the same parameters: wrappers, wrapped or old ones."""
+        """Return the ids of other optimizers that share parameters with this one, such as one that wraps it."""
         mine = set(map(id, parameters_of(optimizer)))
         others = [one for one in self._optimizers if one is not optimizer]
         return [id(one) for one in others if not mine.isdisjoint(map(id, parameters_of(one)))]
 
     def compiler_there(self, _result: object, _arguments: object) -> None:
-        """Handle torch.compile: from now on notice when torch compiles, and keep it from compiling the probe."""
+        """Handle torch.compile: notice compilations from now on, and prevent the compilation of the probe itself."""
         if not self._skipped:
             self._skipped = True
             _skip(getattr(sys.modules.get("torch._dynamo.eval_frame"), "skip_code", None))
@@ -81,7 +81,7 @@ def updates_module(optimizers: Iterable[Any], module: Any) -> bool:
 
 
 def _skip(skip: Callable[[CodeType], object] | None) -> None:
-    """Make Dynamo skip every function of the probe, which it would compile, and compile again at each change."""
+    """Make Dynamo skip every function of the probe, which it would otherwise compile, and recompile often."""
     if skip is None:
         return
     ours = [module for name, module in sys.modules.items() if name.startswith("ddpmon.")]

@@ -1,4 +1,4 @@
-"""Divides the training thread's time into exclusive phases, synchronisations in them, and parts that scripts name.
+"""Divides the training thread's time into exclusive phases, the synchronisations in them, and spans named by scripts.
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU every change of phase also leaves a mark on the device's timeline.
 """
@@ -13,7 +13,7 @@ from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Ma
 
 
 class PhaseClock:
-    """Adds the time between two successive calls to the phase that the thread was in."""
+    """Measures the time of each phase. Each call adds the time since the last call to the phase up to then."""
 
     def __init__(self, time: Callable[[], int]) -> None:
         """Begin at the current time. time: returns nanoseconds of CLOCK_MONOTONIC."""
@@ -25,23 +25,23 @@ class PhaseClock:
         self.part = RawStep(0)
         """Current part of a step."""
         self.paused = False
-        """True if time belongs to no phase, because the script does something other than training."""
+        """True during a pause, when time belongs to no phase of training."""
         self._entered: deque[tuple[int, int]] = deque(maxlen=8)
         """The latest phases, as (time of entry, phase)."""
         self._blocked = 0
         """Total nanoseconds blocked in synchronisations so far."""
         self._open: list[tuple[str, int]] = []
-        """Open names of the script, each with its time of entry minus the time blocked before it."""
+        """Open spans named by the script: (name, time of entry minus the total blocked time at entry)."""
 
     def begin_part(self, start: int) -> None:
         """Begin a new part of a step at `start`."""
         before, self.part = self.part, RawStep(start)
         self.phases, self.syncs = self.part.phases, self.part.syncs
-        """Where time is added: in the current part, or in time that is kept apart from it."""
+        """Lists to which time is added: those of the current part, or of time that is measured separately."""
         self._last = start
         if self._open:
             self._open = [(name, start - self._blocked) for name, _ in self._open]
-        if before.marks:  # A step begins where the last one ended on the device, too.
+        if before.marks:  # On the device, too, a step begins where the last one ended.
             last = before.marks[-1]
             self.part.marks.append(Mark(OTHER, last.event, last.host))
 
@@ -51,7 +51,7 @@ class PhaseClock:
             self.part.marks.append(Mark(code, event, now))
 
     def enter_phase(self, phase: int) -> int:
-        """Enter `phase`, to which time belongs from now on unless the script pauses. Return the time."""
+        """Enter `phase`: time is added to it from now on, unless the training is paused. Return the current time."""
         now = self._time()
         self.phases[self.phase] += now - self._last
         self._last = now
@@ -66,11 +66,11 @@ class PhaseClock:
         return next((phase for since, phase in reversed(self._entered) if since <= moment), None)
 
     def leave_phase(self) -> int:
-        """End the phase; time belongs to `base` from now on. Return the time."""
+        """End the phase, and return to `base`. Return the current time."""
         return self.enter_phase(self.base)
 
     def enter_after_gap(self, phase: int, gap: int) -> int:
-        """Enter `phase`, and record the time in `other` since the last phase in `gaps`. gap: index into `gaps`."""
+        """Enter `phase`, and add the time in `other` just before it to `gaps`. gap: index into `gaps`."""
         if self.phase != OTHER:
             return self.enter_phase(phase)
         last = self._last
@@ -106,7 +106,7 @@ class PhaseClock:
     def blocked_at_the_end(
         self, kind: int, arrival: int, end: int, payload_bytes: int, phase: int, event: DeviceEvent | None = None
     ) -> None:
-        """Turn the end of a finished `phase`, from `arrival` on, into a synchronisation.
+        """Count the end of a finished `phase`, from `arrival` on, as a synchronisation.
 
         event: the arrival on the device's timeline. Without it, the blocked time on the device is unknown.
         """
@@ -121,11 +121,11 @@ class PhaseClock:
     # --- names -------------------------------------------------------------------------------------------------
 
     def enter_named(self, name: str) -> None:
-        """Enter a part that the script has named, to which time also belongs from now on. Names nest."""
+        """Enter a span that the script has named. Its time is counted beside the phases. Spans nest."""
         self._open.append((name, self._time() - self._blocked))
 
     def exit_named(self, name: str) -> bool:
-        """Leave a named part, if it was entered. Return False if the step already has too many names."""
+        """Leave a named span, if it was entered. Return False if the step already has too many names."""
         now = self._time() - self._blocked
         opened = self._open
         for place in range(len(opened) - 1, -1, -1):
@@ -145,7 +145,7 @@ class PhaseClock:
         return True
 
     def _cut_named(self, end: int) -> None:
-        """Split the open names at the end of a step: their time so far belongs to this step, the rest to the next."""
+        """Split the open named spans at the end of a step: time so far belongs to this step, the rest to the next."""
         now = end - self._blocked
         still, self._open = self._open, []
         for name, since in still:

@@ -1,8 +1,8 @@
 """Runs torch's profiler for some steps of the training thread when the hub requests it.
 
 The training thread itself starts and ends the profiler between two steps: at the first note after an optimizer's step.
-To catch this moment, its notes go through this object while a profile is requested. Both ends are noted as a pause, and
-so is each step between them, so that these steps do not count. None of this runs without a request.
+To catch this moment, its notes go through this object while a profile is requested. Starting and ending are noted as
+pauses, and so is each boundary of a profiled step, so that these steps do not count. Nothing runs without a request.
 
 A profiler of the script has precedence: while it runs no profile starts, and a running profile ends before it.
 """
@@ -41,16 +41,16 @@ LAST_STEP_NS = 30_000_000_000
 
 
 class Profiler:
-    """Makes one profile at a time. make_way: lets the training thread have the GIL."""
+    """Makes one profile at a time. make_way: offers the GIL to the training thread."""
 
     def __init__(self, listener: EveryStep, make_way: Callable[[], None]) -> None:
         self._listener = listener
         self._make_way = make_way
         self._guards = Changes()
-        """Wrappers around functions that the script's profiler calls, while a profile runs."""
+        """Temporary wrappers, while a profile runs, around functions that a profiler of the script calls."""
         self._undoes = False
         self._counted: tuple[int, float] | None = None
-        """FLOPs of a step and the device's peak FLOPs per second, once they were requested."""
+        """FLOPs of a step, and the device's peak FLOPs per second; None before FLOPs were counted."""
         self._answer: Profile | None = None
         self._reset(None, 0)
 
@@ -83,12 +83,12 @@ class Profiler:
                 self._listener.changes.undone_by(self._leave)
 
     def advance_profile(self, send: Callable[[Profile], bool]) -> None:
-        """Manage the profile on the background thread, and send its answer once it is complete."""
+        """Advance the profile on the background thread, and send it once it is complete."""
         if self._request is None:
             return
         hot = self._listener.hot
         if self._answer is None and not self._is_over:
-            if hot.mark != self._mark:  # also if something replaced it meanwhile
+            if hot.mark != self._mark:  # also if `hot.mark` was replaced meanwhile
                 self._mark_next, hot.mark = hot.mark, self._mark
             # Each thread sets one flag and then reads the other's, so at least one of them sees both.
             self._is_expired = monotonic_ns() > self._until
@@ -121,7 +121,7 @@ class Profiler:
     # --- on the training thread --------------------------------------------------------------------------------
 
     def _mark(self, note: Note) -> None:
-        """Handle a note in place of `hot.mark`."""
+        """Pass a note on to the real `hot.mark`, and start or end the profiler before it if a step has just ended."""
         if get_ident() != self._listener.hot.thread or self._is_over:
             self._mark_next(note)
             return
@@ -137,7 +137,7 @@ class Profiler:
             self._is_between_steps = True
 
     def _pause(self) -> None:
-        """Between two steps, start the profiler, end it, or count a step."""
+        """Start the profiler, end it, or count a step, as a pause between two steps."""
         self._mark_next((Account.pause_begins, monotonic_ns(), None, PROFILING, None, None))
         try:
             if self._profile is None:
@@ -171,7 +171,7 @@ class Profiler:
         started = torch_profiler.profile(use_device=device, use_kineto=True)
         started.__enter__()
         self._profile = started
-        atexit.register(self._leave)  # torch does not survive an exit during its profile.
+        atexit.register(self._leave)  # torch crashes if the process exits during a profile.
         for name in STARTS:
             self._guards.patch(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
         self._ahead = time_ns() - monotonic_ns()
@@ -179,7 +179,7 @@ class Profiler:
 
     def _count(self) -> None:
         """Count FLOPs instead of profiling."""
-        from ddpmon.probe.flop_counter import FlopCounter, is_compiled  # Few runs import it.
+        from ddpmon.probe.flop_counter import FlopCounter, is_compiled  # imported here, as few runs need it
 
         if is_compiled():
             self._outcome, self._is_over = ProfileOutcome.COMPILED, True
@@ -189,7 +189,7 @@ class Profiler:
         atexit.register(self._leave)
 
     def _stop(self) -> None:
-        """End the profiler. The training thread itself fetches its events, so that this delays no other step."""
+        """End the profiler, and fetch its events here on the training thread, so that this delays no later step."""
         self._end = monotonic_ns()
         profile = self._release()
         if self._counts:
@@ -206,7 +206,7 @@ class Profiler:
         return self._request is not None and self._request.peak_flops > 0
 
     def _release(self) -> Any:
-        """Remove the wrappers around the script's profiler, and return the running profile; a counter ends here."""
+        """Remove the temporary wrappers, and return the running profile, or the FLOP counter, which is stopped."""
         self._guards.undo_all()
         atexit.unregister(self._leave)
         profile, self._profile = self._profile, None
@@ -215,7 +215,7 @@ class Profiler:
         return profile
 
     def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper of a function of torch that ends our profile before the script's profiler starts."""
+        """Return a wrapper around a function of torch that ends our profile before the script's profiler starts."""
 
         def start(*arguments: Any, **named: Any) -> Any:
             if get_ident() == self._listener.hot.thread:
@@ -241,7 +241,7 @@ class Profiler:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def _last_step_is_read(self) -> bool:
-        """Return whether the step in which the profile ended has been read: it spans one more step than passes."""
+        """Return whether the step in which the profile ended has been read: `_steps` gets one more than `_passes`."""
         if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > len(self._passes):
             return True
         return monotonic_ns() > self._end + LAST_STEP_NS
@@ -284,7 +284,7 @@ class Profiler:
 
 
 def _median_length(moments: list[int]) -> int:
-    """Return the median pass. The first pass may be longer, as it waits for the profilers of other ranks to start."""
+    """Return the median pass in ns. The first may be longer, as it waits until other ranks' profilers have started."""
     lengths = sorted(end - begin for begin, end in pairwise(moments))
     return lengths[len(lengths) // 2] if lengths else 0
 

@@ -1,8 +1,8 @@
 """Finds a moment at which the probe can be armed or removed in a process that trains.
 
-Code that enters from outside runs between any two bytecodes of the training. Nearly everything that the probe changes
-may be changed there. The exception is what torch's optimizers and the garbage collector iterate over: a dictionary that
-grows meanwhile raises into the training, and a list that shrinks hides an entry.
+An attach runs code between any two bytecodes of the training. Nearly everything that the probe changes may be changed
+there. The exceptions are the collections that torch's optimizers and the garbage collector iterate over: a dictionary
+that grows meanwhile raises into the training, and a list that shrinks hides an entry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _call_next(_: object) -> int:
 
 
 _enter = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_call_next)
-"""Callback for the interpreter, on the main thread. It is global because it must not be freed while it runs."""
+"""Callback that the interpreter calls on the main thread. It is global, as it must not be freed while it runs."""
 
 
 def _schedule() -> None:
@@ -53,7 +53,7 @@ def _schedule() -> None:
 
 
 def is_quiet() -> bool:
-    """Return whether no thread is in a loop over something that the probe changes."""
+    """Return whether no thread is iterating over a collection that the probe changes."""
     # Look up by id: some compilers make code objects with unhashable constants, which have no hash.
     loops = {id(code): places for code, places in _loops()}
     mine = sys._getframe()
@@ -67,7 +67,7 @@ def is_quiet() -> bool:
 
 
 def _loops() -> Iterator[tuple[CodeType, list[tuple[int, int]]]]:
-    """Yield functions with the bytecode ranges of their loops: those that call the hooks of an optimizer's step."""
+    """Yield (code, bytecode ranges) of functions that must not be interrupted: loops over hooks, the gc callback."""
     optimizer = sys.modules.get("torch.optim.optimizer")
     wraps = getattr(getattr(optimizer, "Optimizer", None), "profile_hook_step", None)
     for code in getattr(getattr(wraps, "__code__", None), "co_consts", ()):

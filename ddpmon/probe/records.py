@@ -39,7 +39,7 @@ class DeviceEvent(Protocol):
 
 
 class Mark:
-    """Start of a span on the device. Its time, from `event` on, belongs to `code`: a phase, PAUSED or BLOCKED."""
+    """Start of a span on the device's timeline. code: a phase, PAUSED or BLOCKED. event: point at which it starts."""
 
     __slots__ = ("code", "event", "host")
 
@@ -51,9 +51,9 @@ class Mark:
 
 
 Reduction = tuple[int, Sequence[int], int, DeviceEvent | None, int | None]
-"""A model's reduced gradients: their bytes; for each, the nanoseconds from the third entry to when it was ready (empty
-if torch does not tell); the host time from which these count; the last one's event on the device's timeline; the
-model's number, if it was in evaluation mode and has layers that differ in that mode, else None.
+"""A model's reduced gradients: total bytes; the nanoseconds until each gradient was ready (empty if unknown); the host
+time from which these count; the device event of the last gradient; the model's number, if it was in evaluation mode and
+has layers that differ in that mode, else None.
 """
 
 
@@ -83,7 +83,7 @@ class RawPause(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawStep(msgspec.Struct, gc=False):
-    """A part of a step, which the clock fills in and cuts. Times are nanoseconds."""
+    """A part of a step, as StepClock measures it. Times are nanoseconds."""
 
     start: int
     end: int = 0
@@ -103,30 +103,30 @@ class RawStep(msgspec.Struct, gc=False):
     marks: list[Mark] = []
     """Marks on the device's timeline, of which the last is the end; empty without a device."""
     buckets: list[list[int]] = []
-    """[layout, launch, end] of each bucket's all-reduce, if recorded. An end of 0 has not come yet."""
+    """[layout, launch, end] of each bucket's all-reduce, if recorded; end is 0 until it has ended."""
     named: dict[str, int] = {}
-    """Host time in the parts that the script named."""
+    """Host time in spans that the script named."""
     pauses: list[RawPause] = []
     gaps: tuple[int, int] = (0, 0)
     """Time in `other` just before a forward, and between a forward and its backward."""
     step: int = 0
-    """Number of the step that this part ends; for other parts, a number that it may get."""
+    """Number of the step that this part ends; provisional if it is not the last part of its step."""
     before: tuple[RawStep, ...] = ()
     """Earlier parts of the same step; set in its last part."""
     updates: tuple[tuple[str, int], ...] = ()
-    """For a step that updates several models: (model, number of parts before) of each update. Set in the last part."""
+    """(model, number of parts before it) of each update, in the last part of a step that updates several models."""
     marked_samples: int | None = None
     """Samples of the step as the script itself reported them; set in its last part."""
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """A batch that nothing has been trained on yet."""
+    """A batch that was fetched and not trained on yet."""
 
     began: int
     duration: int
     mark: Mark | None
     samples: int
-    """Number of samples in the batch, where they count."""
+    """Number of samples in the batch; 0 if unknown."""
     tokens: int
     paused: bool
     """True if it was fetched during a pause."""

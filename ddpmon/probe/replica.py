@@ -35,33 +35,33 @@ class Replica:
     parameters: list[Any] = field(init=False)
     """Parameters whose gradients DDP reduces."""
     reduced_ids: frozenset[int] = field(init=False)
-    """Ids of these parameters. No other object has them while the model lives."""
+    """Ids of `parameters`. No other object gets them while the model exists."""
     gradient_bytes: int = field(init=False)
     buffer_bytes: int = field(init=False)
     others: list[Any] = field(init=False)
-    """Parameters that were none of these at the last search."""
+    """Parameters that DDP does not reduce, as of the last time they were searched for."""
     mode_matters: bool = field(init=False)
-    """True if it has layers that compute something else in evaluation mode."""
+    """True if the model has layers that behave differently in evaluation mode."""
     search: UnusedSearch | None = None
-    """DDP's search for unused parameters, if it makes one."""
+    """Measurement of DDP's search for unused parameters; None if DDP does not search."""
     stats: Callable[[], list[int]] | None = None
     """The reducer's `get_backward_stats`."""
     strays: list[Any] = field(default_factory=list)
-    """Parameters outside of DDP that had gradients when digests were last due."""
+    """Parameters of `others` that had gradients when digests were last due."""
     held_out: bool = False
-    """True if its last forward with gradients was in evaluation mode."""
+    """True if the last forward with gradients was in evaluation mode."""
     expected: bool = False
-    """True if the next backward is expected to reduce its gradients."""
+    """True if the next backward is expected to reduce the model's gradients."""
     expected_at: int = 0
     """Time at which the reducer was prepared for the next backward."""
     event: DeviceEvent | None = None
-    """Event at which the gradient that was last in the previous step was ready in this step."""
+    """Event at which gradient number `_latest` was ready in this step."""
     digest_in: bool | None = None
     """Mode (True is training) of the next forward that is to take a digest; None if none is due."""
     events: Events | None = None
-    """Pool of events on the GPU's timeline, if arrivals are marked there."""
+    """Pool of device events; None if the model's arrivals are not measured on a GPU."""
     _latest: int = -1
-    """Index, in the reducer's list, of the gradient that was ready last; used on a GPU only."""
+    """Index, in the reducer's list, of the gradient that was ready last in the previous step; used on a GPU only."""
     _times: list[int] = field(default_factory=list)
     _examined: bool = False
     _watched: int = -1
@@ -87,13 +87,13 @@ class Replica:
         return bool(mode)
 
     def _gone(self, forget: Callable[[object], object], model: object) -> None:
-        """Release what refers to the model's parameters, because it has been freed."""
+        """Drop all references to the model's parameters, because the model has been freed."""
         self.inner, self.stats = {}, None
         self.parameters, self.others, self.strays = [], [], []
         forget(model)
 
     def not_reduced(self, model: DistributedDataParallel) -> Iterator[tuple[str, Any]]:
-        """Yield (name, parameter) for each parameter whose gradient DDP does not reduce, except those to ignore."""
+        """Yield (name, parameter) of each parameter that DDP does not reduce although it was not told to ignore it."""
         for name, parameter in model.module.named_parameters():
             if id(parameter) not in self.reduced_ids and name not in model.parameters_to_ignore:
                 yield name, parameter
@@ -113,10 +113,10 @@ class Replica:
         return statistics, [one for name, one in named if id(one) not in known and name not in ignored]
 
     def take_reduction(self) -> Reduction | None:
-        """Return what the last backward reduced; None if it reduced no gradients of this model.
+        """Return the reduction of the last backward; None if it reduced no gradients of this model.
 
-        The reducer records when each gradient is ready, and keeps the old times until the next synchronised backward. A
-        static graph records none in its first backward, in which DDP only examines the graph and reduces at the end.
+        The reducer records when each gradient is ready, and keeps these times until the next synchronised backward.
+        With static_graph, it records none in the first, in which DDP examines the graph and reduces at the end.
         """
         if self.stats is None:  # The model was freed, and its gradients too.
             return None
@@ -147,7 +147,7 @@ class Replica:
         self._times = []
 
     def mark_gradients(self) -> None:
-        """Mark the device's timeline when the gradient that was last is ready again, before DDP launches its bucket."""
+        """Hook the gradient that was ready last, to record a device event before DDP launches its bucket again."""
         model = self.model()
         if self._latest == self._watched or model is None:
             return
@@ -157,7 +157,7 @@ class Replica:
         self._hook = self.parameters[self._watched].register_post_accumulate_grad_hook(self._mark)
 
     def unmark_gradients(self) -> None:
-        """Stop marking gradients."""
+        """Remove the hook of `mark_gradients`, and use no device events any more."""
         self.events = None
         if self._hook is not None:
             self._hook.remove()
@@ -175,10 +175,10 @@ class Replicas(dict[int, Replica]):
     def __init__(self) -> None:
         super().__init__()
         self.by_reducer: dict[int, Replica] = {}
-        """Replicas by the id of their reducer, which lives while the entry does."""
+        """Replicas by the id of their reducer, which stays alive while the entry exists."""
 
     def replica_of(self, model: DistributedDataParallel) -> Replica:
-        """Return the record of a model, which is created at the first call."""
+        """Return the record of a model. Creates it at the first call."""
         key = id(model)
         replica = self.get(key)
         if replica is None:
@@ -204,7 +204,7 @@ class Replicas(dict[int, Replica]):
         return any(module is model or module is model.module for model in models)
 
     def name_of(self, parameter: object, taken: Container[str], shared: bool) -> str:
-        """Return a name for what an optimizer updates: the class of the model that has this parameter.
+        """Return a name for the model that an optimizer updates: its class, numbered if the name is taken.
 
         Args:
             parameter: The optimizer's first parameter.
@@ -231,7 +231,7 @@ class Replicas(dict[int, Replica]):
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
-    """Return whether a layer of torch computes something else in evaluation mode."""
+    """Return whether a module is a layer of torch that behaves differently in evaluation mode."""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     return isinstance(module, _BatchNorm) and bool(module.track_running_stats)

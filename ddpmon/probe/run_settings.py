@@ -1,4 +1,4 @@
-"""Settings of this process's run: its id, its hub, and its folder, which must exist and belong to this user alone."""
+"""Settings of this process's run: its id, its hub, and its folder, which only this user may be able to access."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _is_ours(path: str) -> bool:
 
 
 def leave_tail(rank: int, frames: Sequence[bytes]) -> bool:
-    """Write frames that no hub received for a later hub, all or none; return whether that succeeded."""
+    """Write frames that no hub received into the run's folder for a later hub; return whether all were written."""
     inside = private_folder(TAILS)
     if inside is None:
         return False

@@ -16,7 +16,7 @@ from ddpmon.messages import Scope
 
 MAX_SOURCE_BYTES = 1 << 20
 _STARTED = time.time()
-"""Time at which this module was loaded. A source that was changed later is not the code that runs."""
+"""Unix time at which this module was loaded. A source file that was changed later is not the running code."""
 
 
 def enclosing_line(file: str, line: int, frame: int) -> list[Scope]:

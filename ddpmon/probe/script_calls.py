@@ -1,7 +1,7 @@
-"""Handles the script's own calls of ddpmon: values to log, begin and end of steps, and names for parts of them.
+"""Handles a script's own calls of ddpmon: values to log, begin and end of steps, and named spans in them.
 
-A script may pass anything. A number in any form of Python, NumPy or torch is accepted. A value that is no number is
-left out and reported once. Nothing raises into the script.
+A script may pass anything. A number in any form of Python, NumPy or torch is accepted. Any other value is ignored and
+reported once. Nothing raises into the script.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Arguments = ParamSpec("_Arguments")
 def _harmless(
     call: Callable[Concatenate[ScriptCalls, _Arguments], None],
 ) -> Callable[Concatenate[ScriptCalls, _Arguments], None]:
-    """Wrap a method that the script calls, so that an error of ours is not raised into the script."""
+    """Wrap a method that the script calls, so that an error in ddpmon disables the probe and does not raise."""
 
     @functools.wraps(call)
     def wrapper(self: ScriptCalls, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
@@ -106,7 +106,7 @@ class ScriptCalls(ThreadListener, ABC):
 def _number(value: Any) -> float | None:
     """Return the number that a value stands for, in whatever form; None if it is not one number."""
     try:
-        one = getattr(value, "item", None)  # a tensor or array of any shape with one element
+        one = getattr(value, "item", None)  # for tensors and arrays of any shape with one element
         return float(one() if callable(one) else value)
     except Exception:  # A class of the script's own may raise anything.
         return None

@@ -1,4 +1,4 @@
-"""Reads the notes of DataLoaders and of the script's own calls: values, marked steps, names and progress."""
+"""Reads notes of DataLoaders, trainers' progress and the script's own calls: values, marked steps, named spans."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ScriptNotes:
         self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
         self.total_steps: int | None = None
         self.start: CommonStart | None = None
-        """Agreement of all ranks on the first step that counts, if they trained before the attach; else None."""
+        """Agreement of all ranks on the first counted step, if they trained before the attach; else None."""
         self.begins_at: int | None = None
-        """Number of collectives after which steps count."""
+        """Number of collectives after which steps are counted; None until the ranks have agreed on it."""
         self._identity = identity
         self._marked = False
         """True if the script marks its steps itself."""
@@ -50,7 +50,7 @@ class ScriptNotes:
         """True if the batch being fetched is the first from new workers."""
 
     def _step_may_begin(self) -> None:
-        """Begin the first step, once after each setup."""
+        """Begin the first step if nothing has begun it since the last setup."""
         if not self._begun:
             self._begun = True
             self._begin_first_step()
@@ -60,13 +60,13 @@ class ScriptNotes:
             self.clock.restart()
 
     def workers_begin(self, *_: object) -> None:
-        """Handle a DataLoader that starts its workers."""
+        """Begin the pause in which a DataLoader starts its workers."""
         self.clock.base = OTHER
         self._step_may_begin()
         self.pause_begins(STARTING_WORKERS)
 
     def fetch_begins(self, *_: object) -> None:
-        """Handle a request for a batch."""
+        """Enter the data phase, because a batch was requested."""
         self.clock.base = OTHER
         self._step_may_begin()
         self._fetch_began = self.clock.enter_phase(DATA)
@@ -101,12 +101,12 @@ class ScriptNotes:
         self.clock.fetch_failed(iterator, self._fetch_began)
 
     def pause_begins(self, kind: int, *_: object) -> None:
-        """Begin a pause, as the script does something other than training. kind: index into messages.PAUSES."""
+        """Begin a pause in training. kind: index into messages.PAUSES."""
         self.beats += 1
         self.clock.begin_pause(kind)
 
     def pause_ends(self, *_: object) -> None:
-        """End a pause: the script trains again."""
+        """End the innermost pause in training."""
         self.beats += 1
         self.clock.end_pause()
 
@@ -116,7 +116,7 @@ class ScriptNotes:
 
     @property
     def steps_count(self) -> bool:
-        """Return whether steps count now."""
+        """Return whether steps are counted now; in an attached job, not before the ranks have agreed on the first."""
         return self.start is None or self.start.begun_at is not None
 
     def store_values(self, values: list[tuple[str, object]], *_: object) -> None:
@@ -127,7 +127,7 @@ class ScriptNotes:
             self.scalars.extend((step, name, value) for name, value in values)
 
     def step_entered(self, samples: int | None, total: int | None, _none: None) -> None:
-        """Begin a step that the script marks.
+        """Begin a step that the script marks with `ddpmon.step`.
 
         Args:
             samples: Samples in the step, if the script reports them.
@@ -157,16 +157,16 @@ class ScriptNotes:
             self.iteration.close()
 
     def phase_entered(self, name: str, *_: object) -> None:
-        """Enter a part that the script has named, to which time also belongs from now on."""
+        """Enter a span that the script has named with `ddpmon.phase`."""
         self.clock.enter_named(name)
 
     def phase_left(self, name: str, *_: object) -> None:
-        """Leave a part that the script has named."""
+        """Leave a span that the script has named; add a note if the step has too many names."""
         if not self.clock.exit_named(name):
             self._identity.add_note(
                 f"a step has more than {MAX_NAMES} names of ddpmon.phase, and ddpmon ignores the rest"
             )
 
     def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
-        """Set the function that returns a trainer's progress. progress_at: makes it from the steps at the report."""
+        """Store a trainer's progress. progress_at: returns it, given the number of finished steps at this note."""
         self.loops.trainer = partial(progress_at, self.clock.step)

@@ -1,7 +1,7 @@
 """The background thread of a rank: it reads the training thread's notes, samples devices, and sends records.
 
-It wakes up by itself, never at a call of the training thread: to wake it in every step would cost several percent of a
-short step. Nothing here blocks the training, and no failure here reaches it.
+A timer wakes it up, never the training thread: waking it in every step would cost several percent of a short step.
+Nothing here blocks the training, and no failure here reaches it.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
 TURN_S = 0.34
-"""Seconds between two turns. Each finds cold caches, which costs 0.3 ms; each snapshot has news of all ranks."""
+"""Seconds between two turns: fewer than between two snapshots. A turn takes 0.3 ms, as caches are cold."""
 HEARTBEAT_S = 1.0
 SAMPLE_S = 1.0
 KEPT_S = 0.0001
-"""Seconds for which this thread may keep the GIL before it offers it to the training thread, at the next place where it
-can. No stretch between two such places takes more than 0.2 ms.
+"""Seconds after which this thread offers the GIL to the training thread at its next call of `_make_way`. Between two
+such calls it works for at most 0.2 ms.
 """
 STEPS_PER_BATCH = 20
 NOTES_AT_ONCE = 160
-"""Number of notes to read at once, those of about twenty steps."""
+"""Number of notes to read between two offers of the GIL: those of about twenty steps."""
 MAKE_WAY_S = 0.001
-"""Seconds in which the training thread can wake up and take the GIL. A mere offer would be taken back first."""
+"""Seconds to sleep for the training thread to wake up and take the GIL. This thread would win a shorter race."""
 READING_S = 5.0
 """Longest time in seconds that a step waits for its loss to arrive from the device."""
 
@@ -83,10 +83,10 @@ class Sender(threading.Thread):
         self._is_last = False
         """True if the next batch is the last."""
         self._then: Callable[[], object] | None = None
-        """Called when this thread ends and the process continues unwatched."""
+        """Called when this thread ends, if ddpmon leaves the process; else None."""
         self._counters: OwnDescriptor | None = None
         self._moves = 0
-        """Number of checks that found the training thread at work although it does not train."""
+        """Number of checks during pauses that found the training thread at work. They count as heartbeats."""
         self._samples: list[Sample] = []
         self._step_records = StepRecords()
         self._of_steps: list[Scalar] = []
@@ -100,7 +100,7 @@ class Sender(threading.Thread):
         self._rival_search = RivalSearch(listener.identity.run_id)
 
     def start(self) -> None:
-        """Start the thread. From now on it reads the training thread's notes, which wait for it."""
+        """Start the thread. From now on the training thread's notes are queued for it."""
         hot = self._listener.hot
         hot.updates, descriptor = updates.shared(hot.updates)
         if descriptor >= 0:
@@ -111,17 +111,17 @@ class Sender(threading.Thread):
         super().start()
 
     def finish(self) -> None:
-        """Send the rest, say goodbye and end the thread. Takes at most a little more than GOODBYE_S."""
+        """Send the remaining records and the goodbye, and wait up to GOODBYE_S + 1 s for the end of the thread."""
         if self.is_alive():
             self._stopping.set()
             self.join(GOODBYE_S + 1.0)
 
     def close_in_child(self) -> None:
-        """Close the connection, which belongs to the parent, in a forked child. This thread does not run there."""
+        """Close a forked child's copy of the connection, which belongs to its parent. The child has no such thread."""
         self._hub.close()
 
     def finish_later(self, then: Callable[[], object]) -> None:
-        """Send the rest and say goodbye as `finish` does, but without waiting. then: called at the end."""
+        """End the thread as `finish` does, but without waiting. then: called by the thread at its end."""
         self._then = then
         self._stopping.set()
         if not self.is_alive():
@@ -136,7 +136,7 @@ class Sender(threading.Thread):
             self._left()
 
     def _left(self) -> None:
-        """Close the step counters, and call what `finish_later` was given, if this process continues unwatched."""
+        """Close the step counters and call `_then`, if `finish_later` was called."""
         then, self._then = self._then, None
         if then is not None:
             self._listener.hot.updates = updates.private()
@@ -191,7 +191,7 @@ class Sender(threading.Thread):
             self._make_way()
         output.relieve()
         self._report_exception()
-        # During a pause the script may call nothing that leaves a note.
+        # During a pause, the script may call nothing that is hooked.
         if self._listener.clock.pausing is not None and self._stacks.has_moved():
             self._moves += 1
         self._gather(now)
@@ -231,7 +231,7 @@ class Sender(threading.Thread):
         return listener.loops.progress(listener.clock.step, now) if listener.account.steps_count else self._progress
 
     def _make_way(self) -> None:
-        """Let the training thread have the GIL if this thread has kept it for long, unless this thread is ending."""
+        """Offer the GIL to the training thread if this thread has held it for KEPT_S, unless this thread is ending."""
         if time.monotonic() - self._woke >= KEPT_S and not self._stopping.is_set():
             time.sleep(MAKE_WAY_S)
             self._woke = time.monotonic()
@@ -271,7 +271,7 @@ class Sender(threading.Thread):
         return steps
 
     def _placed(self, raw: RawStep) -> RawStep:
-        """Return a step by its GPU's clock, and release its events."""
+        """Return a step with its times on the GPU's timeline, and return its events to the pool."""
         placed = [self._timeline.place_step(part) for part in parts(raw)]
         events = self._listener.hot.events
         if events is not None:
@@ -337,7 +337,7 @@ class Sender(threading.Thread):
         error = getattr(sys, "last_value", None)
         if error is None or self._exception_told:
             return
-        from ddpmon.probe.failure_facts import facts_of  # No rank needs this before it fails.
+        from ddpmon.probe.failure_facts import facts_of  # imported here, as only a failing rank needs it
         from ddpmon.redaction import redact_text
 
         self._exception_told = True
@@ -363,7 +363,7 @@ class Sender(threading.Thread):
             self._listener.account.close()
 
     def _goodbye(self) -> None:
-        """Send the rest. Frames that no hub receives now are written into the run's folder for the next hub."""
+        """Send all remaining records. Frames that no hub acknowledges go into the run's folder for a later hub."""
         listener = self._listener
         self._read()
         self._hub.finish_exchange()
@@ -388,7 +388,7 @@ def one_line(error: BaseException) -> str:
 
     For an error that torch passes on from a DataLoader worker, this is the last line, the worker's own error.
     """
-    from ddpmon.exception_text import in_one_line  # No rank needs this before it fails.
+    from ddpmon.exception_text import in_one_line  # imported here, as only a failing rank needs it
     from ddpmon.redaction import redact_text
 
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]

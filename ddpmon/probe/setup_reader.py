@@ -1,8 +1,8 @@
 """Reads how the script has set up its training, on the background thread. It reads attributes and computes nothing.
 
-It examines models and optimizers when one of them is new, a pass over a DataLoader begins, parameters that DDP does not
-reduce get gradients, a minute has passed, or the script ends. It reads once the configuration that should be the same
-on all ranks: script, arguments, and variables for communication.
+It examines models and optimizers when one of them is new, a pass over a DataLoader begins or parameters that DDP does
+not reduce get gradients, and every minute. The configuration that should be the same on all ranks is read once: script,
+arguments, and environment variables for communication.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ddpmon.probe.replica import Replica
 
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_")
 OF_A_MACHINE = ("IFNAME", "HCA", "DEBUG", "FILE", "HOSTID", "COMM_ID", "NET_DEVICES", "TLS")
-"""Suffixes of variables that depend on the machine's hardware, or on where it writes."""
+"""Suffixes of variables that may differ between machines, as they depend on hardware or paths."""
 MAX_ENTRIES, MAX_VALUE = 64, 120
 MAX_SCRIPT_BYTES = 1 << 20
 GIVEN = "(given)"
-"""Value that is shown for an option without one."""
+"""Value that is shown for an option that has no value."""
 
 
 def configuration() -> dict[str, str]:
-    """Return this process's configuration without secrets by name: variable, `script`, option or `argument K`."""
+    """Return this process's variables, script, options and arguments by name, with secrets hidden."""
     from ddpmon.redaction import redact_variables, redact_words  # Only the background thread imports this.
 
     chosen = {
@@ -57,7 +57,7 @@ def configuration() -> dict[str, str]:
 
 
 def _arguments(words: Sequence[str]) -> dict[str, str]:
-    """Return the values of a command line by their options. An option has all words up to the next option."""
+    """Return the values of a command line by option. All words up to the next option belong to an option."""
     found: dict[str, str] = {}
     option = ""
     for place, word in enumerate(words, 1):
@@ -83,7 +83,7 @@ def _script(path: str) -> str:
 
 READ_AGAIN_S = 60.0
 LOOKS, MIN_LOOKS = 5, 3
-"""A switch counts as on if three of the last five looks found it on: some scripts toggle it around each step."""
+"""Anomaly detection counts as on if 3 of the last 5 readings found it on: some scripts toggle it in each step."""
 
 
 class SetupReader:
@@ -102,7 +102,7 @@ class SetupReader:
         self._anomaly: deque[bool] = deque(maxlen=LOOKS)
 
     def read(self) -> Setup:
-        """Return the current setup. If the script has deleted all models, they are described as last read."""
+        """Return the current setup. If the script has deleted all models, the last description of them remains."""
         listener = self._listener
         hot, passes, now = listener.hot, listener.passes, time.monotonic()
         optimizers = {key for key, name in list(hot.optimizers.items()) if name}

@@ -1,7 +1,7 @@
 """Reports where the training thread is when it makes no progress: its Python stack and its collective.
 
-The background thread reads both. The training thread does nothing for it, so it may be blocked, asleep or busy. Only
-code that never releases the GIL prevents this.
+The background thread reads both, so the training thread may be blocked, asleep or busy. Only code that never releases
+the GIL prevents this.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
 """A step is overdue after this many times the duration of the longest step so far, and at least OVERDUE_NS."""
 OVERDUE_SHARE = 0.25
-"""Share of the process groups' timeout after which a step counts as overdue, because the timeout will end the run."""
+"""Share of the shortest timeout of a process group after which a step is overdue, since a timeout ends the run."""
 EVERY_S = 2.0
-"""Interval in seconds at which a rank whose step is overdue reports unasked."""
+"""Interval in seconds at which a rank whose step is overdue sends its stack without a request."""
 FRAME_CHARS = 200
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -46,7 +46,7 @@ _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.pa
 _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that use an argument or the store's timeout instead of the timeout of a process group."""
 _CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
-"""Functions that a script calls and in which ranks wait for each other."""
+"""Functions, called by scripts, in which ranks wait for each other."""
 _DDP = {
     "_sync_buffers": "DDP's buffer broadcast",
     "_engine_run_backward": "DDP's gradient all-reduce",
@@ -54,7 +54,7 @@ _DDP = {
     "_sync_module_states": "DDP's first broadcast of the model",
     "_pre_forward": "DDP's broadcast of its new buckets",
 }
-"""Functions in which DDP itself waits, and what for."""
+"""Functions of DDP in which ranks wait for each other, with the names that are shown for them."""
 
 
 class StackReporter:
@@ -71,12 +71,12 @@ class StackReporter:
         self._last: tuple[list[str], dict[str, int]] = ([], {})
         self._recorded: tuple[Collective | None, bool] | None = None
         self._scopes: list[Scope] = []
-        """Loops and branches around the script's own lines, read once for a thread that does not move."""
+        """Loops and branches around the script's lines in the stack, read once while the stack stays the same."""
         self._place = 0
         """Hash of the training thread's stack at the last call of `has_moved`."""
 
     def has_moved(self) -> bool:
-        """Return whether the training thread has moved since the last call, and so runs Python code. Takes 10 µs."""
+        """Return whether the training thread's stack has changed since the last call. Takes 10 µs."""
         frame = self._frame()
         place = 0
         for _ in range(MAX_FRAMES):
@@ -89,17 +89,17 @@ class StackReporter:
 
     def _frame(self) -> FrameType | None:
         """Return the innermost frame of the training thread, or of the main thread once that has ended."""
-        # Do not keep the dict in a variable. It contains this very frame, so it would keep all frames alive.
+        # Do not store the dict in a variable: it contains this frame, and the cycle would keep all frames alive.
         frame = sys._current_frames().get(self._listener.thread or 0)
         return frame or sys._current_frames().get(threading.main_thread().ident or 0)
 
     def request(self, *, brief: bool) -> None:
-        """Handle a request of the hub. brief: without the Flight Recorder, which stops the process for a moment."""
+        """Handle a request of the hub. brief: True to omit the Flight Recorder, since reading it stops the process."""
         self._brief = brief and (self._brief or not self._asked)
         self._asked = True
 
     def step_took(self, length_ns: int) -> None:
-        """Record the duration of a step."""
+        """Update the longest duration of a step."""
         self._longest_ns = max(self._longest_ns, length_ns)
 
     def is_due(self, now: float) -> bool:
@@ -122,7 +122,7 @@ class StackReporter:
         issued = collectives.last_sequence_numbers()
         if not brief:
             self._reported_at = now
-        # Reading the Flight Recorder stops the process for a moment. It is done once for a thread that does not move.
+        # Reading the Flight Recorder stops the process briefly, so do it only once while the stack stays the same.
         if (frames, issued) != self._last:
             self._last = (frames, issued)
             self._recorded = None
@@ -161,7 +161,7 @@ class StackReporter:
         if self._recorded is not None and name not in MEETINGS:
             last, inside = self._recorded
             if last is None or not (inside and library):
-                return last, False  # It computes in torch, or in its own code.
+                return last, False  # The thread computes, in torch or in the script.
             return replace(last, name=name or last.name), True
         return (Collective(name), True) if name else (None, False)
 

@@ -1,8 +1,8 @@
 """Samples the training thread's Python stack for some seconds when the hub requests it, and summarises the samples.
 
-The background thread takes samples between its turns. A sample costs the training thread the time for which the other
-one has the GIL, about 20 µs. If the training thread keeps the GIL at the time of a sample, it gets a signal and writes
-its stack itself (`stack_timer`). None of this runs, and nothing is kept, without a request.
+The background thread takes samples between its turns. During a sample it holds the GIL for about 20 µs. If the training
+thread does not release the GIL when a sample is due, a signal makes it write its stack itself (`stack_timer`). None of
+this runs, and nothing is stored, without a request.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from ddpmon.probe.every_step import EveryStep
 
 INTERVAL_S = 0.02
-"""Mean time in seconds between two samples. Each interval is between half of it and one and a half times as long."""
+"""Mean interval in seconds between two samples. Intervals are random, from 0.5 to 1.5 times as long."""
 GRACE_S = 0.0005
-"""Seconds after which the timer takes a sample. Until then the background thread may get the GIL."""
+"""Seconds that the background thread has to get the GIL for a sample before the timer's signal takes it instead."""
 FEWEST_STEPS = 3
-"""Number of whole steps to sample, if that takes at most PATIENCE times as long as requested."""
+"""Least number of whole steps to sample, even if that takes up to PATIENCE times as long as requested."""
 PATIENCE = 4
 WAITS_FOR_WORKERS = {"_get_data", "_try_get_data"}
-"""Methods in torch's file of DataLoaders that only iterators with workers have."""
+"""Methods of torch's DataLoader iterator with workers that fetch a batch from them."""
 OWN_ITERATOR = "_SingleProcessDataLoaderIter"
-"""Class of torch in the stack of a thread that loads a batch itself."""
+"""torch's DataLoader iterator without workers, which loads batches on the calling thread."""
 MOST_WAITING = 20_000
 """Largest number of samples of steps that have not ended. Further samples are dropped."""
 
@@ -70,7 +70,7 @@ class StackSampler:
         self._stacks: Counter[tuple[int, Key]] = Counter()
         self._workers = WorkerSampler()
         self._readers: DataReaders | None = None
-        """None until a sample shows a wait for data."""
+        """Counts of the processes that load data; None until a sample shows a wait for data."""
         self._count = self._steps = self._first_step = self._last_step = self._span_ns = 0
 
     @property
@@ -79,7 +79,7 @@ class StackSampler:
         return self._until > 0
 
     def request(self, seconds: float, now: float) -> None:
-        """Begin to sample for this many seconds. A request during another one is ignored."""
+        """Begin to sample, for this many seconds. A request while sampling runs is ignored."""
         if not self.is_active:
             self._reset()
             self._began, self._until = now, now + seconds
@@ -100,35 +100,35 @@ class StackSampler:
                 self._reset()
                 return
             now, first, count = time.monotonic(), due, 0
-            while due <= now or not count:  # Compiled code that kept the GIL for several intervals counts as often.
+            while due <= now or not count:  # Compiled code may have held the GIL for several intervals.
                 due += self._interval()
                 count += 1
             stack, had_gil = self._take(first, now - first >= GRACE_S, count)
             self._look_at_readers(stack, had_gil=had_gil)
 
     def _look_at_readers(self, stack: Sequence[tuple[CodeType, int]], *, had_gil: bool) -> None:
-        """Examine the process that loads the next batch, if this stack shows that the training thread waits for it."""
+        """Sample the process that loads the next batch, if this stack shows that the training thread waits for it."""
         passes, names = self._listener.passes, {code.co_qualname.partition(".")[0] for code, _ in stack}
         if LOADER_ITERATOR.rstrip(".") in names:
             pid, workers = passes.awaited_pid(), passes.worker_pids()
             self._readers = self._readers or DataReaders(workers)
-            self._readers.record_state(pid, 0)  # before it runs in order to answer
+            self._readers.record_state(pid, 0)  # before the worker runs to answer the signal
             self._workers.take(pid, workers)
         elif OWN_ITERATOR in names:
             self._readers = self._readers or DataReaders(())
             self._readers.record_state(0, self._listener.native_thread or 0, had_gil=had_gil)
 
     def _interval(self) -> float:
-        """Return a random time until the next sample. Constant intervals could hit equal steps at the same place."""
+        """Return a random interval in seconds. A constant one could sample every step at the same place."""
         return INTERVAL_S * (0.5 + self._chance.random())
 
     def _take(self, due: float, is_late: bool, count: int) -> tuple[Sequence[tuple[CodeType, int]], bool]:
-        """Take a sample; return the current stack, and whether the training thread kept the GIL at the due time.
+        """Take a sample; return the current stack, and whether the training thread held the GIL at the due time.
 
         Args:
             due: Time at which the sample was due.
             is_late: True if this thread had to wait for the GIL, so that the training thread may have moved on.
-            count: Number of samples that it stands for.
+            count: Number of due samples that this one stands for.
 
         """
         dump = self._timer.take() if self._timer is not None else b""
@@ -146,7 +146,7 @@ class StackSampler:
         return key, False
 
     def _note(self, moment: int, key: Key, count: int) -> None:
-        """Leave a note among those of the training thread. When it is read, the phase at its time is known."""
+        """Queue a sample among the training thread's notes. When it is read, the phase at its time is known."""
         self._listener.hot.note((_read_sample, time.monotonic_ns(), None, self, (moment, key), count))
 
     def keep(self, moment: int, phase: int, key: Key, count: int) -> None:
@@ -215,7 +215,7 @@ def _read_sample(account: Account, sampler: StackSampler, taken: tuple[int, Key]
 
 
 def _split(samples: list[Sampled], end: int) -> tuple[list[Sampled], list[Sampled]]:
-    """Return the samples up to a time, and those after it."""
+    """Split samples, which are in order of time, into those up to `end` (ns) and those after it."""
     place = next((place for place, sample in enumerate(samples) if sample[0] > end), len(samples))
     return samples[:place], samples[place:]
 
@@ -238,7 +238,7 @@ def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
 
 
 def _short(frame: str) -> str:
-    """Return a frame without the class of its function, because faulthandler of Python 3.11 writes the name alone."""
+    """Return a frame without the class of its function, because faulthandler writes only names in Python 3.11."""
     where, _, function = frame.partition(" ")
     if where.startswith("torch/utils/data/dataloader.py:") and function in WAITS_FOR_WORKERS:
         return f"{where} {LOADER_ITERATOR}{function}"

@@ -1,8 +1,8 @@
 """Shows the hub where the training thread is even if no other thread of this process can run.
 
-Compiled code that keeps the GIL also blocks the background thread. A signal handler in C still runs: faulthandler's
+Compiled code that holds the GIL also blocks the background thread. A signal handler in C still runs: faulthandler's
 writes the Python stack of the signalled thread into a file in the run's folder. The hub signals a rank only while that
-file exists. The file is the rank's offer to answer: the signal is ours, and not the script's.
+file exists, because the file shows that the script does not use the signal itself.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class _Armed:
     handler: int
     """Address of faulthandler's signal handler."""
     places: Places
-    """Places as the hub reads them, with the thread to signal."""
+    """Folders by which the hub shortens file names, and the thread to signal."""
     offered: bool = True
 
 
 _armed: _Armed | None = None
 _inherited: _Armed | None = None
-"""State of the process from which this one was forked, if that had armed the signal."""
+"""Handler of the parent process, if this process was forked from one that had armed the signal."""
 _sigaction = ctypes.CDLL(None).sigaction
 _SIGACTION_BYTES = 256
-"""Size that is enough for struct sigaction on any system. It begins with the handler's address."""
+"""Bytes that suffice for a struct sigaction on any system. The struct begins with the handler's address."""
 
 
 def handler_of(number: int = STACK_SIGNAL) -> int:
@@ -51,7 +51,7 @@ def handler_of(number: int = STACK_SIGNAL) -> int:
 
 
 def arm(places: Places) -> None:
-    """Arm the handler, unless the signal is used or ignored, or the run has no folder on this machine."""
+    """Arm the handler, unless the script uses or ignores the signal, or the run has no folder on this machine."""
     global _armed
     _let_go()
     if _armed is not None or handler_of():
@@ -70,7 +70,7 @@ def arm(places: Places) -> None:
 
 
 def _tell(path: str, places: Places) -> None:
-    """Write what the hub needs to signal this process and to read its answer; all or nothing."""
+    """Write the file by which the hub knows which thread to signal and how to read the answer."""
     draft = f"{path}.json.new"
     with open(draft, "wb") as file:
         file.write(msgspec.json.encode(places))
@@ -79,7 +79,7 @@ def _tell(path: str, places: Places) -> None:
 
 def _write_into(path: str) -> OwnDescriptor:
     """Register a handler that writes into a new file. Raises OSError, RuntimeError or ValueError."""
-    # Open it for appending, because the hub truncates it before it asks.
+    # Open it for appending, because the hub truncates it before it sends a signal.
     stack = OwnDescriptor(os.open(f"{path}.stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600))
     faulthandler.register(STACK_SIGNAL, file=stack.number, all_threads=False, chain=False)
     return stack
@@ -108,21 +108,21 @@ def keep(thread: int | None) -> None:
 
 
 def answer_path() -> str | None:
-    """Return the file into which processes forked from this one answer, too; None if they do not answer."""
+    """Return the file into which processes forked from this one also write their stacks; None if they do not."""
     if _armed is None or not _armed.offered or handler_of() != _armed.handler:
         return None
     return f"{_armed.path}.stack"
 
 
 def withdraw() -> None:
-    """Withdraw the offer to the hub. The handler stays: without it, a signal on its way would kill the process."""
+    """Stop the hub from sending signals. The handler stays: without it, a signal on its way would kill the process."""
     if _armed is not None and _armed.offered:
         _armed.offered = False
         _take_away(_armed.path)
 
 
 def disarm() -> None:
-    """Restore the previous handler. The offer must have been withdrawn for some time."""
+    """Restore the previous handler, some time after `withdraw`, when no signal can be on its way any more."""
     global _armed
     withdraw()
     armed, _armed = _armed, None
@@ -143,9 +143,10 @@ def _take_away(path: str) -> None:
 
 
 def forked() -> None:
-    """Give up the offer in a forked child, because it belongs to the parent.
+    """Leave the files to the parent, in a forked child.
 
-    The child still answers, into the parent's file, because the hub asks a DataLoader worker that its parent waits for.
+    The child still writes its stack into the parent's file, because the hub signals a DataLoader worker that its parent
+    waits for.
     """
     global _armed, _inherited
     if _armed is not None:

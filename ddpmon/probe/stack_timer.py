@@ -1,8 +1,8 @@
 """Writes the training thread's stack at a given time even if no other thread of this process can run then.
 
-The sampling thread has to wait for the GIL. It gets it where the training thread releases it, and so never sees code
-that keeps it for a few milliseconds. Instead, a timer of the kernel signals the training thread at the given time, and
-faulthandler's handler in C writes its stack into memory of this process.
+The sampling thread has to wait until the training thread releases the GIL, and so never sees code that holds the GIL
+for a few milliseconds. Instead, a kernel timer signals the training thread at the given time, and faulthandler's
+handler in C writes the stack into memory of this process.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def disarm() -> None:
     global _armed
     armed, _armed = _armed, None
     if armed is not None and armed.pid == os.getpid() and handler_of(SAMPLE_SIGNAL) == armed.handler:
-        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # It discards a pending signal, whose default action would kill.
+        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # This discards a pending signal, which would kill the process.
         faulthandler.unregister(SAMPLE_SIGNAL)
         armed.file.close()
 
 
 class StackTimer:
-    """A timer whose signal makes a thread's stack be written. Where timers do not work, it writes nothing."""
+    """A timer whose signal makes a thread write its stack. Does nothing if timers are not available."""
 
     def __init__(self, thread: int) -> None:
         """Create the timer. thread: kernel id of the thread; 0 if there is none."""
@@ -92,7 +92,7 @@ class StackTimer:
             self._file = None
 
     def set(self, seconds: float) -> None:
-        """Write the stack after this many seconds, and discard an earlier stack and setting."""
+        """Set the timer to write the stack after this many seconds; discard an earlier stack and setting."""
         if self._timer is not None and self._file is not None and self._file.is_intact:
             with contextlib.suppress(OSError):  # The script may have just closed it.
                 os.ftruncate(self._file.number, 0)

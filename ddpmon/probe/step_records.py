@@ -1,4 +1,4 @@
-"""Makes one record of a step from the parts, losses and samples that the training thread left."""
+"""Makes one record of a step from the parts, losses and samples that the training thread recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpmon.probe.stepclock import StepClock
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
 """Names of the gaps in `other`."""
 GAP = 0.05
-"""Share of a step from which on a gap gets a name."""
+"""Share of a step from which on a gap is reported by name."""
 
 
 def parts(raw: RawStep) -> tuple[RawStep, ...]:
@@ -34,7 +34,7 @@ def unread(raw: RawStep) -> bool:
 
 
 def closing_pauses(clock: StepClock) -> list[Pause]:
-    """Return the pauses since the last step in whole microseconds. Called at the end of the process."""
+    """Return the pauses after the last step in whole microseconds from its end. Called at the end of the process."""
     start = clock.part.start
     return [Pause(p.kind, (p.start - start) // 1000, (p.end - start) // 1000) for p in clock.closing_pauses()]
 
@@ -50,7 +50,7 @@ class StepRecords:
         self._loss: float | None = None
         """Loss of the last step."""
         self._repeats = 1.0
-        """Number of times that a model was last given each sample that was fetched."""
+        """Number of times that each fetched sample was last passed to a model."""
 
     def record(self, raw: RawStep) -> tuple[Step, dict[str, float]]:
         """Return a step in whole microseconds, and the loss of each model if the step updates several.
@@ -97,12 +97,12 @@ class StepRecords:
         return step, losses
 
     def _losses(self, raw: RawStep, backwards: int) -> tuple[float | None, dict[str, float]]:
-        """Return the step's loss and, if it updates several models, each model's loss: sums over backward calls.
+        """Return the step's loss, a sum over backward calls, and each model's loss if it updates several models.
 
         For a model that is updated several times in a step (a critic), the loss is the mean over its updates. With
-        gradient accumulation, the sum is usually the mean over the step's batches. If a step has fewer batches than
-        usual, as the last one of an epoch, the sum may be only a part of that. Then the sum or its extrapolation
-        counts, whichever is closer to the last loss.
+        gradient accumulation, scripts usually divide each loss, so that the sum is the mean over the step's batches. If
+        a step has fewer batches than usual, as an epoch's last one, the sum may be too small. Then the sum or its
+        extrapolation counts, whichever is closer to the last loss.
         """
         if raw.updates:
             values = [_loss(part) for part in parts(raw)]
@@ -127,7 +127,7 @@ class StepRecords:
         return loss, {}
 
     def _fed(self, whole: RawStep, backwards: int) -> tuple[int, int]:
-        """Return samples and tokens of a step: those its model got, or the model that got least of several.
+        """Return the samples and tokens of a step: those passed to its model; of several models, the fewest.
 
         Fetched batches count only if no inputs were counted, or a model is called more often than it is trained (a
         critic sees real and generated images, a siamese network two of each): loaders fetch ahead, and some ranks fetch
@@ -155,7 +155,7 @@ class StepRecords:
 
 
 def _joined(raw: RawStep) -> RawStep:
-    """Return a step of several parts as one part. Only the times at which the parts ended are lost."""
+    """Return a step of several parts as one part, without the times at which the parts ended."""
     every = parts(raw)
     fed: dict[int, list[int]] = {}
     named: dict[str, int] = {}
@@ -208,7 +208,7 @@ def _pauses(whole: RawStep, length: int) -> list[Pause]:
     pauses = [
         Pause(p.kind, max(0, p.start - start) // 1000, min(max(0, p.end - start) // 1000, length)) for p in whole.pauses
     ]
-    if whole.marks:  # By the device's clock the host's times are estimates, but the total is exact.
+    if whole.marks:  # On the device's timeline, the times of pauses are estimates, but their total is exact.
         total = sum(p.end_us - p.start_us for p in pauses)
         scale = min(1.0, whole.phases[PAUSED] // 1000 / total) if total else 0.0
         pauses = [Pause(p.kind, p.start_us, p.start_us + int((p.end_us - p.start_us) * scale)) for p in pauses]
@@ -217,7 +217,7 @@ def _pauses(whole: RawStep, length: int) -> list[Pause]:
 
 def _buckets(raw: RawStep, start: int) -> list[Bucket]:
     return [
-        # DDP waited for it within the part, even if another thread recorded its end later.
+        # DDP waited for the all-reduce within the part, even if another thread recorded its end later.
         Bucket(layout, max(0, launch - start) // 1000, max(0, min(end, part.end) - start) // 1000)
         for part in parts(raw)
         for layout, launch, end in part.buckets
@@ -226,7 +226,7 @@ def _buckets(raw: RawStep, start: int) -> list[Bucket]:
 
 
 def _named(whole: RawStep, length: int) -> dict[str, int]:
-    """Return the microseconds in parts that the script named, and in gaps that are large enough for a name."""
+    """Return the microseconds in spans that the script named, and in gaps of at least GAP of the step."""
     named = {name: spent // 1000 for name, spent in whole.named.items()}
     forward, backward = whole.gaps
     if forward > 0 and forward >= GAP * length:

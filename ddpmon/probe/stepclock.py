@@ -1,6 +1,6 @@
-"""Finds steps in the training thread's time: batches that something is trained on, pauses, and boundaries of steps.
+"""Divides the training thread's time into steps and pauses, and assigns fetched batches to steps.
 
-Its time is that of the notes, not that of reading them. Times are CLOCK_MONOTONIC nanoseconds.
+It uses the times at which notes were written, not read. Times are CLOCK_MONOTONIC nanoseconds.
 
 A step consists of parts. Each part ends with a gradient synchronisation; most steps have one part. `iteration` decides
 which parts make up a step.
@@ -29,7 +29,7 @@ from ddpmon.probe.records import (
 
 
 class StepClock(PauseClock):
-    """Separates training from what a script does besides, cuts time at synchronisations, and finishes steps."""
+    """Separates training from pauses, cuts time into parts at synchronisations, and finishes steps."""
 
     def __init__(self, time: Callable[[], int]) -> None:
         """Begin at the current time. time: returns nanoseconds of CLOCK_MONOTONIC."""
@@ -41,11 +41,11 @@ class StepClock(PauseClock):
         self.marked_samples: int | None = None
         """Samples of the current step, if the script itself reports them."""
         self.skips_first = False
-        """True if the first finished step is not to count, because its beginning was not noticed."""
+        """True if the next finished step is dropped, because its beginning was not recorded."""
         self.begin_part(self._time())
 
     def begin_part(self, start: int) -> None:
-        """Begin a new part at `start`, and forget what was gathered since the last one ended."""
+        """Begin a new part at `start`, and forget batches that were fetched before it."""
         super().begin_part(start)
         self.unused_data: dict[int, list[Fetched]] = {}
         """Fetched batches that nothing was trained on yet, by iterator; the iterator used last is at the end."""
@@ -53,7 +53,7 @@ class StepClock(PauseClock):
         """Iterators without further batches, and the nanoseconds that it took to learn this."""
 
     def restart(self) -> None:
-        """Let the current part begin now, on the device's timeline, too."""
+        """Restart the current part now, also on the device's timeline."""
         self.begin_part(self._time())
         self._mark(OTHER, self.part.start)
 
@@ -96,10 +96,10 @@ class StepClock(PauseClock):
             self.aside.exhausted = True
 
     def trained(self) -> None:
-        """Assign the batches of the last iterator to the training that begins, however many were fetched ahead.
+        """Count all batches fetched from the last iterator as trained on, because training begins.
 
-        A single batch of another iterator belongs to it too (a GAN has two loaders). Several batches of another
-        iterator were an evaluation that called no DDP model.
+        A single batch of another iterator counts too (a GAN has two loaders). Several batches of another iterator were
+        an evaluation that called no DDP model.
         """
         evaluated = self._resume_training(self.aside) if self.aside is not None else None
         if self.unused_data:
@@ -117,11 +117,11 @@ class StepClock(PauseClock):
             self.unused_data.clear()
 
     def _evaluated_between(self, batches: list[Fetched], end: int, last: int) -> None:
-        """Count the time as an evaluation in which a loader was read to its end without training, up to the next fetch.
+        """Count the time in which a loader was read to its end without training as an evaluation.
 
         Args:
             batches: Batches of that loader.
-            end: Time of the next fetch.
+            end: Time of the next fetch, at which the evaluation ended.
             last: Nanoseconds that it took to learn that there are no more batches.
 
         """
@@ -154,7 +154,7 @@ class StepClock(PauseClock):
             self.unused_data.clear()
 
     def _resume_training(self, aside: MaybeEvaluation) -> MaybeEvaluation | None:
-        """Decide what the time kept apart was, because something is trained again; return it if it was an evaluation.
+        """Account for separately measured time when training continues; return it if it was an evaluation.
 
         An evaluation ended when the batch that is trained on now was requested, or else just now.
         """

@@ -1,4 +1,4 @@
-"""Keeps the state of the training thread: which thread it is, whether the probe listens, its notes, models and account.
+"""State of the listener: which thread trains, whether the probe listens to it, its notes, models and account.
 
 It is the base of every part of the probe that listens to the training thread or reads its notes.
 """
@@ -32,13 +32,13 @@ from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
 
 SILENT_S = 5.0
-"""Seconds without a note after which a thread that has trained counts as finished."""
+"""Seconds without a note after which another thread may become the training thread."""
 Reader = Callable[[Account, Any, Any, Any], object]
 
 
 @dataclass(slots=True)
 class HotPathState:
-    """Everything that the calls of every step look up, in one object, because caches are cold then."""
+    """State that the hooks of every step use, in one object, because CPU caches are cold in these hooks."""
 
     note: Callable[[Note], None]
     """Adds a note of the training thread; see `journal`."""
@@ -53,7 +53,7 @@ class HotPathState:
     fetching: int = 0
     """Id of the iterator that was fetched from last."""
     before_forward: bool = False
-    """True if there is work before a forward other than its digest."""
+    """True if a forward has to do more than take its digest, as for buckets or on a GPU."""
     depth: int = 0
     """Number of nested backward calls."""
     expecting: list[Replica] = field(default_factory=list)
@@ -63,7 +63,7 @@ class HotPathState:
     inner: list[int] = field(default_factory=list)
     """Depths of the nested backward calls whose start was noted."""
     reduced_inside: bool = False
-    """True if one of these reduced gradients."""
+    """True if one of the nested backward calls reduced gradients."""
     unreduced: bool = False
     """True if a backward since the last optimizer step left gradients that no reducer was prepared for."""
     updates: updates.Counters = field(default_factory=updates.private)
@@ -71,14 +71,14 @@ class HotPathState:
     optimizers: dict[int, str] = field(default_factory=dict)
     """Living optimizers by id, with a name for the parameters of each; "" before its first step."""
     start: CommonStart | None = None
-    """Agreement on the first step that counts; set while the steps of an attached process do not count yet."""
+    """Agreement on the first counted step; set while an attached process does not count steps yet."""
     tells: bool = False
-    """True if other machines count steps as this rank does, and it has to publish where they end."""
+    """True if this rank must publish where steps end, because ranks on other machines count as it does."""
     rates: dict[int, float] = field(default_factory=dict)
     """Learning rate of each optimizer, by its id."""
 
     def write_with(self, note: Callable[[Note], None], events: Events | None = None) -> None:
-        """Use `note` for notes from now on. events: pool of events, if the GPU's timeline is followed."""
+        """Write notes with `note` from now on. events: pool of device events, if the GPU's timeline is used."""
         self.note = note
         self.events = events
         self.mark = note if events is None else _with_event(note, events)
@@ -97,11 +97,11 @@ class ThreadListener:
 
     def __init__(self) -> None:
         self.hot = HotPathState.__new__(HotPathState)
-        """Never replaced, because the wrappers around torch's functions hold it, also in forked processes."""
+        """Never replaced, because the wrappers around torch's functions refer to it, also in forked processes."""
         self.changes = Changes()
         """Changes that the probe made to this process."""
         self.on_set_up: list[Callable[[], None]] = []
-        """Called when something was made that a step needs. By then the script has imported what it trains with."""
+        """Called when a model, optimizer or group was made: by then the script has imported its training libraries."""
 
     def digest_soon(self) -> None:
         """Compare ranks soon, because something has changed, perhaps only on some of them."""
@@ -112,9 +112,9 @@ class ThreadListener:
         self.thread = threading.main_thread().ident
         """The training thread: the one that wraps the model, runs its forward or steps its optimizer."""
         self.native_thread: int | None = os.getpid()
-        """Kernel id of the training thread. In a forked process, Python has the parent's main thread as `thread`."""
+        """Kernel id of the training thread. After a fork, `thread` is still that of the parent's main thread."""
         self._rival: tuple[int, int, float] = 0, -1, 0.0
-        """The last other thread that claimed to train, `beats` then, and the time since which it has not risen."""
+        """The last other thread that claimed to train, the value of `beats` then, and the time of that claim."""
         self.replicas = Replicas()
         self.parallelism = Parallelism()
         self.journal = Journal(self._release)
@@ -127,7 +127,7 @@ class ThreadListener:
         HotPathState.__init__(self.hot, self.journal.note, Loss(self.readings), self.journal.note)
 
     def defer(self) -> None:
-        """Leave notes to another thread to read from now on."""
+        """Queue notes from now on, for another thread to read."""
         self.journal.defer()
         self.hot.write_with(self.journal.note, self.hot.events)
 
@@ -164,8 +164,8 @@ class ThreadListener:
     def claims_thread(self, *, trains: bool = True) -> bool:
         """Return whether the calling thread becomes the training thread.
 
-        It does unless the current training thread has trained, still lives, and still leaves notes. Autograd's own
-        threads never do.
+        It does unless the current training thread has trained, is alive and still writes notes. Threads of autograd
+        never become the training thread.
 
         trains: True if the caller steps an optimizer or runs a model; False if it sets up what training needs.
         """
@@ -178,7 +178,7 @@ class ThreadListener:
         return self.listening
 
     def _goes_on(self, *, trains: bool) -> bool:
-        """Return whether to keep listening to the current training thread, although another one calls."""
+        """Return whether to continue with the current training thread, although another thread calls."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         if self.thread not in names:
             return False
@@ -194,11 +194,11 @@ class ThreadListener:
         return True
 
     def record(self, reader: Reader, first: Any = None, second: Any = None, third: Any = None) -> None:
-        """Note an event that happens now."""
+        """Write a note with the current time."""
         self.hot.mark((reader, monotonic_ns(), None, first, second, third))
 
     def noting(self, reader: Reader, first: Any = None) -> Callable[..., None]:
-        """Return a hook that leaves this note whenever it is called."""
+        """Return a hook that writes this note whenever it is called."""
         return lambda *_: self.record(reader, first)
 
     def disable(self, error: BaseException) -> None:

@@ -17,7 +17,7 @@ from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 
 COUNTED = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
-"""Events of Hugging Face's trainer at which its count includes all steps that were made."""
+"""Events of Hugging Face's trainer at which its `global_step` includes every finished step."""
 _STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
 
 
@@ -39,7 +39,7 @@ def install(listener: Listener) -> None:
 
 def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
     def event_called(_result: object, arguments: tuple[Any, ...]) -> None:
-        # It is called several times per step, so the progress is worked out only when it is requested.
+        # This hook runs several times per step, so the progress is computed only when it is requested.
         if len(arguments) > 3 and arguments[1] in COUNTED:
             try:
                 listener.record(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
@@ -50,7 +50,7 @@ def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
 
 
 def _counted(event: object, done: object, most: object, epochs: object, epoch: object, step: int) -> Progress:
-    """Return the progress in a TrainerState. step: number of our steps at the event."""
+    """Return the progress in a TrainerState. step: number of steps that ddpmon had counted at the event."""
     made, limit, passes = _count(done), _count(most), _count(epochs)
     total = None if made is None or not limit else step + limit - made
     if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:

@@ -1,4 +1,4 @@
-"""The memory in which a rank counts its updates, so that its hub can tell what was lost if the rank is killed."""
+"""Memory in which a rank counts its updates, so that its hub knows how many steps were lost if the rank is killed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def private() -> Counters:
 def shared(before: Counters) -> tuple[Counters, int]:
     """Return counters that outlive this process and continue from `before`, and their descriptor.
 
-    Returns `before` and -1 if such memory is not available. It is sealed against truncation, because a store beyond its
-    end would kill the process.
+    Returns `before` and -1 if such memory is not available. The memory is sealed against truncation, because a write
+    beyond its end would kill the process.
     """
     try:
         descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -1,7 +1,7 @@
 """Samples the Python stacks of the DataLoader workers that the training thread waits for.
 
-A worker that was forked from this process still has its signal handler in C (`stack_signal`), which appends the
-worker's stack to this process's file. The worker runs no Python code of ours.
+A worker that was forked from this process inherits its signal handler in C (`stack_signal`), which appends the worker's
+stack to this process's file. The worker runs no Python code of ddpmon.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from ddpmon.probe import counters, stack_signal
 from ddpmon.probe.records import DATA
 
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
-"""Innermost frame of torch's loop in a worker. The frames outside of it started the worker."""
+"""Start of the frame of torch's worker loop. Frames outside of it only started the worker."""
 SIBLING_EVERY = 4
-"""Every so many samples, one is of a worker that the rank does not wait for."""
+"""One of this many samples is of a worker that the rank does not wait for."""
 DUMP_BYTES = 1 << 16
 MOST_BYTES = 1 << 20
-"""Length in bytes of the file at which sampling ends, because the script's own signals may write there, too."""
+"""File size in bytes at which sampling ends. The file could grow beyond it if others send the signal too."""
 
 
 class WorkerSampler:
-    """Takes one sample after another: each `take` reads the answer to the one before."""
+    """Takes samples. Each call of `take` reads the answer to the last signal and sends the next."""
 
     def __init__(self) -> None:
         self._dumps: Counter[bytes] = Counter()
         """Number of times that workers answered with each stack."""
         self._read_from: int | None = None
-        """Length of the file when a worker was last asked; None if none was asked."""
+        """Size of the file when a worker was last signalled; None if no answer is expected."""
         self._answers: dict[int, bool] = {}
         """Whether each worker answers the signal, by pid."""
         self._takes = 0
         self._sibling = 0
-        """Worker that was asked last although the rank waited for another one; 0 if the awaited one was asked."""
+        """Pid of the last signalled worker if the rank waited for another one; 0 if the rank waited for it."""
         self._checks: Counter[int] = Counter()
         self._idle: Counter[int] = Counter()
 
     def take(self, pid: int, workers: Sequence[int] = ()) -> None:
-        """Read the last answer, and ask a worker of this process, if it would answer.
+        """Read the last answer, and signal a worker of this process, if it handles the signal.
 
         Args:
             pid: The worker that the rank waits for.
-            workers: All workers of the rank. Each of the others is asked sometimes, in turn.
+            workers: All workers of the rank. The others are signalled now and then, in turn.
 
         """
         path = stack_signal.answer_path()
@@ -72,7 +72,7 @@ class WorkerSampler:
             self._read_from = None
 
     def _take_answer(self, path: str) -> None:
-        """Count the answer that the worker has written since it was asked."""
+        """Count the stack that the worker has written since it was signalled."""
         begin, self._read_from = self._read_from, None
         if begin is None:
             return
@@ -93,7 +93,7 @@ class WorkerSampler:
 
     @property
     def idle(self) -> dict[int, tuple[int, int]]:
-        """Return (times asked, times idle) of workers asked while the rank waited for another one, by pid."""
+        """Return {pid: (samples, idle samples)} of workers sampled while the rank waited for another one."""
         return {pid: (count, self._idle[pid]) for pid, count in self._checks.items()}
 
     def result(self, places: Places) -> list[SampledStack]:

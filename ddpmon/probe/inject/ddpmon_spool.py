@@ -1,11 +1,11 @@
-"""Puts a spool between this process and a log: a pipe into which the process prints, and which the run's drain empties.
+"""Puts a spool between this process and a log: a pipe that the process prints into and that the run's drain empties.
 
 A pipe accepts output whatever happens to the disk, is not subject to `ulimit -f`, and loses nothing to a shell that
-opens /dev/stderr for writing, which would truncate a file. Each of its descriptors is open for reading and writing.
-So a write blocks once the pipe is full and no one reads, and never fails. Its name identifies run and log, so that any
-drain of the run finds it in /proc. No file of it remains in a folder:
+opens /dev/stderr for writing, which would truncate a file. All descriptors of the pipe are open for both directions.
+So a write blocks, and does not fail, while the pipe is full and nobody reads. The pipe's file is deleted at once, but
+its name identifies run and log, so that any drain of the run finds it in /proc:
 
-    ddpmon RUN_ID PATH RANDOM        PATH is the log's, inside the run's logs, with | for /
+    ddpmon RUN_ID PATH RANDOM        PATH is that of the log inside the run's logs, with | instead of /
 
 This file lies beside sitecustomize, which runs it in ranks before the script, and imports next to nothing.
 """
@@ -15,11 +15,11 @@ import sys
 
 _PREFIX = "ipc://"
 PIPE_BYTES = (1 << 20, 1 << 18)
-"""Pipe sizes in bytes to request, largest first. Without privileges, all pipes of a user may have 64 MB together."""
+"""Pipe sizes in bytes to request, largest first. The kernel limits an unprivileged user's pipes to 64 MB in total."""
 
 
 def take_over() -> None:
-    """Redirect output that torchrun sends to files into spools from now on. Raises OSError."""
+    """Redirect stdout and stderr into spools if torchrun sends them to files. Raises OSError."""
     folder = os.path.join(os.path.realpath(_sockets()), "")
     before = None
     for descriptor in (1, 2):
@@ -35,12 +35,12 @@ def take_over() -> None:
 
 
 def name(log: str) -> str:
-    """Return the beginning of the names of the spools of one of this run's logs."""
+    """Return the prefix of the names of all spools for one of this run's logs."""
     return f"ddpmon {os.environ['DDPMON_RUN_ID']} {log.replace('/', '|')} "
 
 
 def replace(descriptor: int, log: str) -> None:
-    """Redirect `descriptor` to a log through a new spool. On OSError it is unchanged."""
+    """Redirect `descriptor` to a log through a new spool. If this raises OSError, the descriptor is unchanged."""
     spool = _pipe(os.path.join(_sockets(), name(log) + os.urandom(8).hex()))
     try:
         _hand_over(spool)
@@ -55,7 +55,7 @@ def _sockets() -> str:
 
 
 def _pipe(path: str) -> int:
-    import fcntl  # few processes come here
+    import fcntl  # imported here, as few processes need it
 
     os.mkfifo(path, 0o600)
     try:
@@ -81,7 +81,7 @@ def drain_listens() -> bool:
 
 
 def _drain():
-    import _socket  # few processes come here
+    import _socket  # imported here, as few processes need it
 
     drain = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
     try:

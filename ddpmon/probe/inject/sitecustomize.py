@@ -11,10 +11,10 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class _TorchFinder:
-    """A finder before all others that notices when torch has been executed, however and however often it is imported.
+    """An import finder, placed before all others, that notices when torch has been imported, in whatever way.
 
     It finds nothing itself. It returns what the finders after it find, with a loader that notices when torch has been
-    executed. Finding torch is not importing it, and an import may fail and be tried again. A finder that was inserted
+    executed. A module that is found need not be imported, and an import may fail and be repeated. A finder inserted
     before this one may load torch without it; this one then notices torch at the next import of any module.
     """
 
@@ -25,14 +25,14 @@ class _TorchFinder:
 
     def find_spec(self, name, path=None, target=None):
         if self._over:
-            self._leave()  # Somebody restored an older sys.meta_path.
+            self._leave()  # Other code restored an older sys.meta_path.
             return None
         if name != "torch" and not self._missed_torch():
             return None
         spec = self._find(name, path, target)
         try:
             self._watch(name, spec)
-        except Exception:  # noqa: S110  a loader that cannot be watched: the next module's will do
+        except Exception:  # noqa: S110  This loader cannot be wrapped, but that of a later module can.
             pass
         return spec
 
@@ -60,7 +60,7 @@ class _TorchFinder:
         return None
 
     def _watch(self, name, spec):
-        """Wrap a module's loader, so that it notices when the module has been executed."""
+        """Wrap the loader of a module, to learn when the module has been executed."""
         loader = None if spec is None else spec.loader
         if loader is None or isinstance(loader, type) or any(loader is watched for watched, _ in self._watched):
             return
@@ -85,7 +85,7 @@ class _TorchFinder:
         self._watched.append((loader, before))
 
     def _arm(self):
-        """Remove all traces from the import system, then arm the probe, as torch has been imported."""
+        """Remove this finder and its wrappers from the import system, and arm the probe, now that torch is imported."""
         try:
             self._over = True
             for loader, before in self._watched:
@@ -98,7 +98,7 @@ class _TorchFinder:
             from ddpmon.probe import arm
 
             arm.from_environment()
-        except Exception as error:  # The training must not fail for it.
+        except Exception as error:  # The training must not fail because of the probe.
             print(f"ddpmon: cannot watch this process: {type(error).__name__}: {error}", file=sys.stderr)
 
     def _leave(self):
@@ -112,7 +112,7 @@ def _is_agent():
 
 
 def _spare_collections():
-    """Skip garbage collection of torchrun's imports, which stay until it ends; it took a third of its start and end."""
+    """Collect garbage rarely in torchrun. Collections of its many imports took a third of its time to start and end."""
     import atexit
     import gc
 
@@ -126,7 +126,7 @@ def _take_over_output():
         import ddpmon_spool
 
         ddpmon_spool.take_over()
-    except Exception:  # noqa: S110  it prints where it printed: the drain reads that too
+    except Exception:  # noqa: S110  The output still goes to the file, which the drain reads too.
         pass
     finally:
         sys.modules.pop("ddpmon_spool", None)
