@@ -3,7 +3,7 @@
 before a start  prepare and spec check a request; torchrun, torchrun_env and slurm build the command for the nodes;
                 given_hub checks --hub; env loads the probe; joining lets several `ddpmon exec` share a run;
                 last_launch stores the launch form
-the start       start, signing (the supervisor detaches), supervisor with supervising, its base
+the start       start, signing (the supervisor detaches), supervisor and its base, supervising
 during the run  run_file (run.json), run_processes, kept_process (restarts hub and drain),
                 drain with spool and boundedlog (the output of ranks)
 a stop          stop, life (the states of a run's end), processes (signals), remaining_processes, memory_kills

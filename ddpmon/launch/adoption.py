@@ -1,8 +1,7 @@
-"""Gives a run whose supervisor was killed or stopped a supervisor that works; every command that touches a run calls
-it.
+"""Gives a run whose supervisor was killed or stopped a working supervisor. Every command that acts on a run calls this.
 
 A supervisor that a signal stopped is continued. A killed one is replaced by a successor, which watches the run to its
-end, keeps a hub alive, and finds out the exit code where that is possible. If several commands do this at once, only
+end, restarts its hub if necessary, and determines the exit code if it can. If several commands do this at once, only
 one successor gets the run's lock.
 """
 
@@ -18,9 +17,9 @@ from ddpmon.launch import processes, remaining_processes
 from ddpmon.runs import Process, Run, Sight, proc
 
 CONCLUDED_S = 30.0
-"""Longest wait, in seconds, for a successor that finds no process of the run left: it still has the report written."""
+"""Longest wait, in seconds, for a successor that finds no process of the run left. It has the hub write the report."""
 SIGNED_S = 10.0
-"""Longest wait, in seconds, until a successor that another command started has entered itself in run.json."""
+"""Longest wait, in seconds, until a successor started by another command has entered itself in run.json."""
 
 
 def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
@@ -31,7 +30,7 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
 
     Args:
         run: The run.
-        say: Receives a line on each thing that had to be done.
+        say: Receives a line about each repair.
 
     Raises:
         DdpmonError: A successor cannot start.
@@ -68,7 +67,7 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
             if say:
                 say(f"the supervisor of {run.name} ({run.id}) was killed; a new one replaces it")
     deadline = time.monotonic() + SIGNED_S
-    # Whoever has taken the lock may not have signed run.json yet; until then nobody can be asked to do anything.
+    # The successor that holds the lock may not have entered itself in run.json yet, and cannot be signalled before.
     while not (run := runs.load(run.id)).ended and not _supervisor_lives(run) and time.monotonic() < deadline:
         time.sleep(0.02)
     if not run.ended and not remaining_processes.of_run(run.id):

@@ -1,8 +1,7 @@
 """A log of bounded length on a disk that may be full. Standard library only.
 
-A log consists of the files that `ddpmon.runs.rotated` names. Bytes that are not stored are counted, and a line in the
-log reports them where they are missing: at that place if the disk accepted nothing, at the end of the `.first` file if
-the log had grown too long.
+A log consists of the files that `ddpmon.runs.rotated` names. A line in the log reports the number of bytes that are
+missing: at the place of the gap if the disk was full, at the end of the `.first` file if the log grew too long.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from ddpmon.errors import UsageError
 from ddpmon.runs import rotated
 
 RUN_BYTES = 256 << 20
-"""Most bytes that all logs of a run's ranks take together if DDPMON_LOGS is not set."""
+"""Largest total size in bytes of the logs of a run's ranks if DDPMON_LOGS is not set."""
 LEAST_BYTES = 1 << 20
 """Smallest limit of one log in bytes, however many logs there are."""
 FIRST_BYTES = 64 << 10
 AGAIN_S = 1.0
-"""Seconds after which ddpmon tries again to write to a disk that accepted nothing."""
+"""Seconds between two attempts to write to a full disk."""
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _MISSING = re.compile(rb"\n?\[ddpmon\] ([\d,]+) bytes after this are missing[^\n]*\n\Z")
@@ -49,13 +48,13 @@ def bound_bytes(environment: Mapping[str, str]) -> int:
 
 
 def _half_of(most_bytes: int) -> int:
-    """Return how many bytes each of the two files may hold, within the shell's limit of file sizes."""
+    """Return the largest size of each of the log's two files in bytes, within the limit of `ulimit -f`."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return most_bytes // 2 if limit == resource.RLIM_INFINITY else min(most_bytes // 2, limit)
 
 
 class BoundedLog:
-    """One log. No method raises; `full` says whether the disk refused the last bytes."""
+    """One log. No method raises. `full` is True if the disk refused the last write."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.full = False
@@ -69,7 +68,7 @@ class BoundedLog:
         self._why = ""
         self._again_at = 0.0
         self._reported = self._reported_before = 0
-        """Missing bytes that lines of this file, and of the one before it, report, less the length of these lines."""
+        """Missing bytes that lines in this file report, minus the size of these lines; the same for the older file."""
 
     @property
     def empty(self) -> bool:
@@ -103,13 +102,13 @@ class BoundedLog:
         return written
 
     def printed_at(self, unix_ns: int) -> None:
-        """Set the file's modification time to that of its last line: the newest log has a run's last words."""
+        """Set the file's modification time to that of its last line, so that the newest log has the last output."""
         if self._file >= 0 and not self._path.name.startswith("stdout"):
             with contextlib.suppress(OSError):
                 os.utime(self._file, ns=(unix_ns, unix_ns))
 
     def try_again(self) -> None:
-        """Allow the next write to try a disk that accepted nothing, without waiting for `AGAIN_S`."""
+        """Let the next write try a full disk again, without waiting for `AGAIN_S`."""
         self._again_at = 0.0
 
     def drop(self, count: int, why: str = "") -> None:
@@ -117,7 +116,7 @@ class BoundedLog:
 
         Args:
             count: The number of bytes.
-            why: The reason; if empty, the last error of the disk stays the reason.
+            why: The reason; if empty, it is the disk's last error.
 
         """
         self._not_kept += count
@@ -202,7 +201,7 @@ class BoundedLog:
         self.open()
 
     def _discard_older(self) -> None:
-        """Delete the file that was rotated out before, but keep its first lines in the `.first` file."""
+        """Delete the older file of the log; if it is the first one, store its first lines in the `.first` file."""
         gone, first_lines = rotated.older(self._path), rotated.first(self._path)
         try:
             size = gone.stat().st_size
@@ -222,7 +221,7 @@ class BoundedLog:
             dropped_before = sum(int(line[1].replace(b",", b"")) - len(line[0]) for line in _DROPPED.finditer(head))
             missing = size + self._reported_before - len(head) - dropped_before
         with contextlib.suppress(OSError):
-            gone.unlink()  # First, because its space may be all that is left on the disk.
+            gone.unlink()  # Delete it first: the disk may have no other free space.
         line = f"[ddpmon] {missing:,} bytes after this are missing: the limit for this log is {2 * self._half:,}\n"
         with contextlib.suppress(OSError):
             draft = first_lines.with_name(f"{first_lines.name}.new")

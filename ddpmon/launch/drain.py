@@ -6,10 +6,9 @@ Processes of the run print into spools (`ddpmon.launch.spool`), whatever the sta
 them into the run's logs, whose total size is bounded. A process that makes a spool sends its descriptor over a socket;
 spools that an earlier drain had are found in /proc.
 
-While the disk accepts nothing, the last `HELD_BYTES` of all spools wait in memory; the bytes that are dropped are
-counted.
+While the disk is full, the last `HELD_BYTES` of all spools are held in memory, and dropped bytes are counted.
 
-    SIGTERM    drain what there is, and end
+    SIGTERM    write what has been printed so far, and end
     The drain ends by itself once its supervisor is gone and no process has a spool of the run open.
 """
 
@@ -37,7 +36,7 @@ POLL_S = 1.0
 ALONE_S = 2.0
 """Interval, in seconds, at which a drain without a supervisor checks whether any process still prints."""
 RELEASE_S = 60.0
-"""Interval, in seconds, at which the drain closes spools into which no process can print any more."""
+"""Interval, in seconds, at which the drain closes files that no process has open any more."""
 HELD_BYTES = 16 << 20
 LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
@@ -57,9 +56,8 @@ class Drain:
 
         Args:
             run: The run.
-            most_bytes: Limit of all its logs together.
-            supervisor: Pid of the supervisor, which may have been killed before this process could ask for its parent's
-                pid.
+            most_bytes: Limit of the total size of its logs.
+            supervisor: Pid of the supervisor. getppid() would be wrong if the supervisor was killed early.
 
         """
         self._run_id = run.id
@@ -105,7 +103,7 @@ class Drain:
             log.try_again()
             with contextlib.suppress(OSError):
                 unread += spooled.unread()
-        for _ in range(unread // TURN_BYTES + 2):  # What is printed meanwhile is left to the next drain.
+        for _ in range(unread // TURN_BYTES + 2):  # Later output is left to the next drain.
             if not self._pump():
                 break
         for spooled, log in self._spools.values():
@@ -164,7 +162,7 @@ class Drain:
         with contextlib.suppress(OSError):
             status = os.lstat(self._sockets)
             if status.st_uid != os.getuid() or status.st_mode & 0o077:
-                return  # Another user's folder is in the place of ours.
+                return  # The folder belongs to another user.
             path = os.path.join(self._sockets, "drain.sock")
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -216,7 +214,7 @@ class Drain:
             os.close(file)
 
     def _release(self) -> None:
-        """Close empty files that no process has open: a run may restart without end, but descriptors are few."""
+        """Close drained files that no process has open, so that a run with many restarts needs few descriptors."""
         if len(self._spools) <= 2 * self._expected:
             return
         open_now = set()
@@ -233,9 +231,7 @@ class Drain:
 
 
 def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
-    """Write a spool's contents into its log; return whether there is more. While the disk is full, `held_bytes` may
-    wait.
-    """
+    """Write a spool's contents into its log; return whether there is more. held_bytes: limit while the disk is full."""
     if not spooled.read(1):
         return False
     printed_ns = spooled.printed_ns()
@@ -261,10 +257,10 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
 
 
 def _alone(run_id: str) -> None:
-    """Make this the run's only drain: tell an older one to end, and hold the lock until this process ends."""
+    """Make this the run's only drain: end an older one, and hold the lock until this process ends."""
     try:
         lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:  # Somebody removed the folder, so spools are found through /proc.
+    except OSError:  # The folder was removed. Spools are then found through /proc.
         return
     begin = time.monotonic()
     while True:

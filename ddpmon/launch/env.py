@@ -10,8 +10,8 @@ from ddpmon import runs
 from ddpmon.runs import job_key
 
 INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
-"""Folder with the sitecustomize.py that loads the probe, and the modules that this file needs before it imports
-ddpmon."""
+"""Folder with the sitecustomize.py that loads the probe, and with the modules that it needs before it imports ddpmon.
+"""
 
 
 def armed(
@@ -19,7 +19,7 @@ def armed(
 ) -> dict[str, str]:
     """Return the environment of a run's ranks: `base`, the address of the run's hub, and the run's folder.
 
-    The key that hubs share is left out: ranks do not need it.
+    The secret key of the hubs is left out, because ranks do not need it.
 
     Args:
         run_id: The run.

@@ -1,4 +1,4 @@
-"""Finds out how a run ended if no supervisor saw its end, from traces of the kernel, torchrun and the ranks.
+"""Determines how a run ended if its supervisor was killed, from traces of the kernel, torchrun and the ranks.
 
 Standard library only.
 """
@@ -20,8 +20,7 @@ _GET_INFO = 0xC040FF0B
 _INFO = struct.Struct("=QQ11Ii")
 """Layout of struct pidfd_info: mask, cgroup id, eleven ids, wait status."""
 _EXIT = 1 << 3
-"""Bit of the mask that requests the wait status, or says that it is there. Since Linux 6.15, once the parent has reaped
-the process."""
+"""Bit of the mask that requests the wait status and confirms it. Needs Linux 6.15 and a process that was reaped."""
 _TABLE = re.compile(r"^(Failures|Root Cause)\b", re.MULTILINE)
 _TAIL_BYTES = 262_144
 
@@ -74,7 +73,7 @@ class Stranger:
 
 
 def exit_code(run: Run) -> int | None:
-    """Return torchrun's exit code, derived from what torchrun and its ranks left behind; None if that is not enough.
+    """Infer torchrun's exit code from its output and the ranks' goodbyes; return None if that is impossible.
 
     The code is 1 if torchrun's output ends in its table of failures. It is 0 if there is no table, and every rank of
     the last attempt sent a goodbye and reported no failure. A command other than torchrun leaves no such traces.

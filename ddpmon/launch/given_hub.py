@@ -35,7 +35,7 @@ def given_hub(
     Args:
         endpoint: The value of `--hub`.
         key_file: The value of `--hub-key`.
-        environment: The variables in which the key may be instead.
+        environment: Environment variables, which may contain the key instead of a file.
         node: This node's number, if it has one.
 
     Raises:

@@ -1,7 +1,7 @@
 """Joins several `ddpmon exec` of one job on one machine: the first starts a run, the others join it.
 
-A `ddpmon exec` that joins replaces itself by its command, so that signals and the exit code pass between the command
-and its launcher as if ddpmon were not there. The run only records the process (`runs.jobs`).
+A `ddpmon exec` that joins replaces itself by its command (exec), so that signals and the exit code pass directly
+between the command and its launcher. The run only records the process (`runs.jobs`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from ddpmon.runs.jobs import Job
 from ddpmon.tasks import Task
 
 FIRST_S = 3.0
-"""Seconds that the other tasks of a machine wait for its first task to start the run, because the starter prints the
-run's lines."""
+"""Seconds that the other tasks on a machine wait for its first task to start the run, so that the first task prints."""
 POLL_S = 0.05
 DRAIN_S = 5.0
 """Longest time, in seconds, for the run's drain to begin."""
 
 
 def place(environment: Mapping[str, str]) -> Task | None:
-    """Return this command's place among several of a job; None if it has none or the place cannot be found out."""
+    """Return which task of a job this command is; None if it is not part of a job or that is unknown."""
     parent = runs.Process.of(os.getppid())
     task = tasks.task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
     return task if task is not None and task.job else None
@@ -42,10 +41,10 @@ def place(environment: Mapping[str, str]) -> Task | None:
 
 @contextlib.contextmanager
 def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | None]:
-    """Hold the job's lock while this command starts the run, or join the run that the job has here already.
+    """Hold the job's lock while this command starts the run, or join the job's run if it exists on this machine.
 
-    Nobody else of the job starts a run on this machine until `begin` has. If the run exists, this function does not
-    return: the process becomes the command.
+    The lock keeps other tasks of the job from starting a run here before `begin` has. If the run exists, this function
+    does not return, because the command replaces this process.
 
     Raises:
         DdpmonError: The job's folder cannot be used.
@@ -75,7 +74,7 @@ def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | Non
 
 
 def begin(run: Run, hub: GivenHub | None, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
-    """Start a run, and let others of its job join it.
+    """Start a run, and let other tasks of its job join it.
 
     Args:
         run: The run to start.
@@ -99,7 +98,7 @@ def _join(run: Run, command: list[str], task: Task) -> NoReturn:
         file=sys.stderr,
         flush=True,
     )
-    with contextlib.suppress(OSError):  # Without the drain, the command prints where its launcher listens.
+    with contextlib.suppress(OSError):  # Without the drain, the output goes to the launcher as before.
         _print_into_the_run(run.id)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two; the command must not inherit that.
         signal.signal(number, signal.SIG_DFL)
@@ -111,7 +110,7 @@ def _join(run: Run, command: list[str], task: Task) -> NoReturn:
 
 
 def _print_into_the_run(run_id: str) -> None:
-    """Send the command's output where that of the run's own command goes. Raise OSError if that is not possible."""
+    """Redirect this process's output into the run's launcher.log. Raise OSError if that is impossible."""
     made = spool.make(run_id, str(runs.socket_dir(run_id)), "launcher.log")
     drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

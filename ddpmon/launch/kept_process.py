@@ -1,4 +1,4 @@
-"""Keeps the hub and the drain of a run alive to its end, by starting them again after growing pauses.
+"""Restarts the hub and the drain of a run whenever they end, after growing pauses, until the run has ended.
 
 Standard library only.
 """
@@ -22,10 +22,9 @@ from ddpmon.runs import Process
 
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
-"""Lifetime, in seconds, after which a process counts as healthy, so that the pause before its next start is the first
-one again."""
+"""Lifetime, in seconds, after which a process counts as healthy, and the pause before its next start is reset."""
 KILLED_S = 1.0
-"""Longest time, in seconds, for the kernel to end a process that was sent SIGKILL."""
+"""Longest wait, in seconds, for the end of a process that was sent SIGKILL."""
 
 
 class KeptProcess(ABC):
@@ -34,7 +33,7 @@ class KeptProcess(ABC):
     NAME: ClassVar[str]
     """Name of the process in messages."""
     MEANWHILE: ClassVar[str]
-    """End of the message that the process ended: what happens until it is started again, or which file to read."""
+    """Last part of the message that the process ended: what happens until it is restarted, or which file to read."""
     FIRST_PAUSE_S: ClassVar[float]
     END_S: ClassVar[float]
     """Longest time, in seconds, for the process to finish its work once the run has ended."""
@@ -62,8 +61,7 @@ class KeptProcess(ABC):
         """
         # -P: a file of the user's working directory must not replace a module that the process imports.
         command = [sys.executable, "-P", "-m", module, self._run_id, *words]
-        # SIGTERM is blocked until the process handles it: before that, it would end a process whose last work is still
-        # to do.
+        # SIGTERM is blocked until the process handles it: earlier, it would end the process before its last work.
         blocked = {signal.SIGTERM}
         return processes.spawn(command, dict(os.environ), log, blocked=blocked, ignored=processes.SCHEDULERS)
 
@@ -95,7 +93,7 @@ class KeptProcess(ABC):
         self._say(f"{self.NAME} {failure}; ddpmon starts it again in {pause_s:g} s{self.MEANWHILE}")
 
     def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
-        """Let the process finish its work, then make sure that it has ended.
+        """Let the process finish its work, and kill it if it does not end in END_S.
 
         If it is not running at this moment, it is started for its last work.
 
@@ -108,7 +106,7 @@ class KeptProcess(ABC):
             return
         self._is_ending = True
         processes.send(process, signal.SIGTERM)
-        processes.send(process, signal.SIGCONT)  # A process that was stopped has not processed its last input yet.
+        processes.send(process, signal.SIGCONT)  # A stopped process must continue in order to end.
         wait(self.END_S, lambda: not process.alive())
         if process.alive():
             self._say(f"{self.NAME} does not end; sending SIGKILL")
@@ -126,7 +124,7 @@ class HubKeeper(KeptProcess):
     _is_child = True
 
     def take_over(self, process: Process) -> None:
-        """Keep a hub alive that another supervisor started."""
+        """Restart a hub that an earlier supervisor started when it ends."""
         self.process = process
         self._is_child = False
 
@@ -139,7 +137,7 @@ class HubKeeper(KeptProcess):
         self._is_child = True
         try:
             return self._spawn("ddpmon.hub", (), runs.run_dir(self._run_id) / "logs" / "hub.log")
-        except OSError:  # The disk is full: a hub without a log is better than none.
+        except OSError:  # If the disk is full, a hub without a log is better than none.
             return self._spawn("ddpmon.hub", (), Path(os.devnull))
 
     def ended(self, at: float, code: int | None) -> None:
@@ -189,7 +187,7 @@ class Draining(KeptProcess):
         return self._spawn("ddpmon.launch.drain", (str(os.getpid()),), sys.stderr.fileno())
 
     def output(self) -> int:
-        """Return a descriptor for the output of the run's command, which only this process has open so far.
+        """Return a descriptor for the output of the run's command: a spool, or launcher.log if no pipe can be made.
 
         Raises:
             OSError: The descriptor cannot be opened.

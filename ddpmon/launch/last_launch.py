@@ -1,5 +1,4 @@
-"""Stores the last launch as it was typed in `$DDPMON_HOME/launch.json`, readable for its user alone; the launch form
-begins with it.
+"""Stores the last launch in `$DDPMON_HOME/launch.json`, readable only for its user, to prefill the launch form.
 
 Secrets are not stored: the form asks for them again.
 """
@@ -21,7 +20,7 @@ from ddpmon.redaction import HIDDEN, hidden_name, redact_words
 from ddpmon.runs import writing
 
 _LONGEST = 100_000
-"""Longest size of the file in bytes; ddpmon does not write a larger one."""
+"""Largest size of the file in bytes. A larger file was not written by ddpmon, and is ignored."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def last() -> LaunchForm:
 
 
 def remember(started: LaunchForm) -> None:
-    """Store what was started, without its secrets. Ignore a full disk: the run has started all the same."""
+    """Store a launch without its secrets. Errors of the disk are ignored, because the run has started anyway."""
     with contextlib.suppress(OSError, UnsafePathError):
         writing.write(runs.private_dir(runs.home()) / _path().name, asdict(_without_secrets(started)))
 

@@ -1,5 +1,4 @@
-"""The end of a run as a state machine: events come in, the next action goes out. It has no processes and no clock of
-its own.
+"""The end of a run as a state machine, which takes events and returns the next action. It uses no clock or process.
 
 running ──stop──▶ asked ──── too long, or a stop now ──▶ killing ──▶ over
    │  └─killed──▶   │ the command ended, no rank is left        ▲
@@ -11,15 +10,14 @@ from __future__ import annotations
 from enum import Enum
 
 STOP_MARGIN_S = 4.0
-"""Seconds beyond the grace: torchrun kills its ranks when the grace is over and needs a moment to report it."""
+"""Seconds to wait beyond the grace. torchrun kills its ranks at the end of the grace, and then reports it."""
 SETTLE_S = 6.0
-"""Seconds that orphans get after an ordinary end: a DataLoader worker checks for its parent every 5 s."""
+"""Seconds for orphans to end after the command ended by itself. DataLoader workers check for their parent every 5 s."""
 TERMINATE_S = 2.0
 GIVE_UP_S = 10.0
 """Seconds after which a process that survives SIGKILL counts as stuck in the kernel."""
 HUB_END_S = 15.0
-"""Longest time, in seconds, for the hub to write its last records once the run is over, even if the hub was only just
-started."""
+"""Longest time, in seconds, for the hub to write its last records once the run is over, including its restart."""
 
 
 class Do(Enum):
@@ -44,7 +42,7 @@ class Life:
         self._grace_until = 0.0
 
     def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
-        """Begin in the state of a run that nobody watched for a while.
+        """Set the state of a run whose supervisor was killed.
 
         If the command had ended by then, the run is over when all its processes have ended.
 
@@ -59,7 +57,7 @@ class Life:
             self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
 
     def stop(self, at: float, now: bool = False) -> Do:
-        """Handle a request to end the run. A further request joins the first; only `now` shortens the grace."""
+        """Handle a request to end the run. A repeated request changes nothing, unless `now` ends the grace."""
         if self.state in {"killing", "over"}:
             return Do.NOTHING
         if now:
@@ -70,10 +68,10 @@ class Life:
         return Do.ASK
 
     def ended(self, at: float, by_signal: bool) -> Do:
-        """Handle the end of the command. Processes that it leaves behind may finish their work.
+        """Handle the end of the command. Its remaining processes may finish their work.
 
-        Ranks whose launcher was killed would train on with nobody to use the result: they are asked to end, and have
-        all of the grace to save.
+        If the launcher was killed, the ranks would train on without it. They are asked to end, and have the whole grace
+        to save.
         """
         self.command_ended = True
         if self.state == "running":
@@ -88,7 +86,7 @@ class Life:
 
         Args:
             at: The time.
-            left: How many processes of the run still live, the command included.
+            left: How many processes of the run are alive, including the command.
             ranks: How many of these are ranks.
 
         """
@@ -117,7 +115,7 @@ class Life:
 
     def _terminate(self, at: float) -> Do:
         self.state = "terminating"
-        # A process that outlived its launcher and handles SIGTERM may be a rank, so it has all of the grace too.
+        # A process that outlived its launcher may be a rank, so it gets the rest of the grace too.
         self._deadline = max(at + TERMINATE_S, self._grace_until)
         return Do.TERMINATE
 

@@ -1,8 +1,7 @@
 """Reads from the kernel's counters whether it killed processes because memory ran out. Standard library only.
 
-A process that the kernel kills gets no notice: it ends by SIGKILL, as if somebody had sent that by hand. The counters
-are `oom_kill` in a cgroup's `memory.events` (version 2) or `memory.oom_control` (version 1), and in /proc/vmstat for
-the whole host.
+SIGKILL itself does not show whether the kernel or a user sent it. The counters are `oom_kill` in a cgroup's
+`memory.events` (version 2) or `memory.oom_control` (version 1), and in /proc/vmstat for the whole host.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class MemoryKills:
-    """How many processes the kernel has killed so far; None where nothing counts them."""
+    """Number of processes that the kernel has killed so far; None if there is no counter."""
 
     cgroup: int | None
-    """Kills in this process's memory cgroup, or in the closest above it that counts."""
+    """Kills in this process's memory cgroup, or in the closest cgroup above it that has a counter."""
     host: int | None
 
     def since(self, before: MemoryKills) -> str:
-        """Return where the kernel has killed more than `before`: "cgroup", else "host", else ""."""
+        """Return "cgroup" or "host" if the kernel has killed processes there since `before`; "" if it has not."""
         if self.cgroup is not None and before.cgroup is not None:
             return "cgroup" if self.cgroup > before.cgroup else ""  # Kills elsewhere on the host are not this run's.
         return "host" if self.host is not None and before.host is not None and self.host > before.host else ""

@@ -1,4 +1,4 @@
-"""Turns a user's request into a run that can start, after all checks: a new run, or an old one once more."""
+"""Checks a user's request, and makes a run that can start from it: a new run, or an old run again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Asked:
     """Arguments of `ddpmon run`."""
 
     script: str
-    """A file, or with `module` the name that `python -m` would take."""
+    """Path of the script; with `module`, the name of a module, as for `python -m`."""
     args: list[str] = field(default_factory=list)
     module: bool = False
     nproc: str = "1"
@@ -168,7 +168,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def _log_dir(run_id: str) -> str:
-    """Return the log folder for torchrun: among the run's sockets, because the disk with the runs may fill up.
+    """Return the log folder for torchrun: beside the run's sockets, because the disk with the runs may be full.
 
     The run's drain reads the ranks' output there.
     """

@@ -17,16 +17,16 @@ PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
 """Flag from <linux/pidfd.h>; since Linux 6.9."""
 
 SCHEDULERS = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that schedulers send before they end a job, some of them to all of its processes. They are meant for the
-ranks and must end no other process."""
-# The process that started ddpmon may ignore some of these (nohup, a background job); a run starts with the defaults.
+"""Signals by which schedulers announce the end of a job, sometimes to all of its processes. They are meant for the
+ranks, and must not end ddpmon's own processes."""
+# The process that started ddpmon may ignore some of these (nohup, a background job); the command must not inherit that.
 _TO_DEFAULT = {
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ, *SCHEDULERS,
 }  # fmt: skip
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan below this process, so that none leaves its tree. Raise OSError if the kernel refuses."""
+    """Adopt every orphaned descendant of this process, so that none gets lost. Raise OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -84,7 +84,7 @@ def spawn(
 
 
 def descendants(*roots: int) -> list[tuple[int, Process]]:
-    """Return every live process below these, each with its parent's pid. Zombies count as dead."""
+    """Return (parent's pid, process) of every live descendant of the processes `roots`. Zombies count as dead."""
     stats = proc.stats()
     children = proc.children(stats)
     below: list[tuple[int, Process]] = []

@@ -1,4 +1,4 @@
-"""Finds the processes that are left of a run, even if they tried to detach from it. Standard library only.
+"""Finds the live processes of a run, even those that tried to detach from it. Standard library only.
 
 A process belongs to a run if
 
@@ -61,8 +61,8 @@ def _printing(run_id: str) -> set[Process]:
 def _together_with(agent: Process) -> set[Process]:
     """Return the processes in the session or the process group of the run's command.
 
-    The kernel does not reuse a pid while a session or a group has this number, so these belong to the command as long
-    as no other process has its pid.
+    The kernel does not reuse a pid while a session or group has that number. So these processes belong to the command
+    as long as no other process has its pid.
     """
     if Process.of(agent.pid) not in {None, agent}:
         return set()

@@ -35,7 +35,7 @@ def check(run: Run, *, force: bool = False) -> Run:
 
     Args:
         run: The run.
-        force: The user is certain that a run which is not visible from here has ended.
+        force: Accept a run whose processes are not visible from here, because the user knows that it has ended.
 
     """
     run = runs.load(run.id)

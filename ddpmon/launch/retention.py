@@ -17,7 +17,7 @@ from ddpmon.runs import Run
 VARIABLE = "DDPMON_KEEP"
 GRAMMAR = "a total size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
 NEAR = 0.8
-"""Share of the limit from which a line warns that the limit is near."""
+"""Share of the limit from which on ddpmon warns that the limit is near."""
 _BOUND = re.compile(r"(\d+(?:\.\d+)?) *(MB|GB|TB|h|d|w)", re.IGNORECASE)
 _BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -40,7 +40,7 @@ class Stored:
     run: Run
     size_bytes: int
     ended_at: float
-    """When the run ended, as Unix time; if it did not record its end, when one of its files was last written."""
+    """Unix time at which the run ended; if that was not recorded, at which one of its files was last written."""
 
     def __str__(self) -> str:
         size = numbers.disk_size(self.size_bytes)
@@ -88,9 +88,7 @@ def from_environment() -> Bound | None:
 
 
 def plan(bound: Bound) -> Pruning:
-    """Return which runs a limit deletes: the oldest that have ended, never one that runs or whose state is not visible
-    from here.
-    """
+    """Return which runs a limit deletes: the oldest ended ones, none that is running or that may run elsewhere."""
     now = time.time()
     readable = runs.all_runs()
     unreadable = set(runs.all_ids()).difference(run.id for run in readable)

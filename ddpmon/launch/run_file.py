@@ -1,4 +1,4 @@
-"""The supervisor's copy of run.json: changes are made in memory and reach the disk when there is room.
+"""The supervisor's copy of run.json. Changes are made in memory, and written as soon as the disk has space.
 
 Before the run starts, `run.json.reserve` is created beside run.json. It reserves the space to record how the run ended,
 in case the disk is full by then.
@@ -17,11 +17,11 @@ from ddpmon.errors import RunNotFoundError
 from ddpmon.runs import Run
 
 GROWTH_BYTES = 4096
-"""Bytes by which run.json may grow after its space was reserved: pids, times, the reason of a failure."""
+"""Bytes by which run.json may grow after its space was reserved, with pids, times and the reason for a failure."""
 
 
 class RunFile:
-    """The run that a supervisor supervises. Of changes that others make to run.json, only a new name is adopted."""
+    """The run that a supervisor supervises. It overwrites other processes' changes of run.json, except a new name."""
 
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
         self.run = run
@@ -29,7 +29,7 @@ class RunFile:
         self._behind = False
         """True if run.json lacks a change of `run`."""
         self.trouble = ""
-        """Why run.json cannot be written at present; "" if it can."""
+        """Reason why run.json could not be written last time; "" if it could."""
         self._folder = runs.run_dir(run.id)
         self._reserve = self._folder / "run.json.reserve"
 
@@ -50,9 +50,7 @@ class RunFile:
         self.write()
 
     def change_for_sure(self, **changes: Any) -> None:
-        """Change fields and write run.json, in the reserved space if there is no other. Raise OSError if even that
-        fails.
-        """
+        """Change fields and write run.json, in the reserved space if the disk is full. Raise OSError if that fails."""
         self.change(**changes)
         if self._behind:
             with open(os.open(self._reserve, os.O_WRONLY), "wb") as file:
@@ -62,7 +60,7 @@ class RunFile:
             self._behind, self.trouble = False, ""
 
     def finish(self, **changes: Any) -> None:
-        """Change fields for the last time, in the reserved space if necessary, and free what is left of it."""
+        """Change fields for the last time, in the reserved space if necessary, and delete the reserve."""
         with contextlib.suppress(OSError):  # If this fails, `write` tries again later.
             self.change_for_sure(**changes)
         with contextlib.suppress(OSError):

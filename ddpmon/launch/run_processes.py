@@ -1,4 +1,4 @@
-"""Finds the processes of a run, asks them to end, and signals them. Standard library only."""
+"""Finds the processes of a run, and ends them with signals. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ddpmon.runs import Process, Run, proc
 PASS_ON_S = 2.0
 """Longest time, in seconds, for a launcher to forward a signal to its ranks."""
 FORKING_S = 5.0
-"""Age of a rank, in seconds, up to which its launcher may not know it: torchrun records its ranks once it has forked
-them all, and leaves them behind if it is asked to end before. Such young ranks have nothing to save yet."""
+"""Age of a rank, in seconds, up to which its launcher may not know it. torchrun records its ranks once it has forked
+all of them. If it is asked to end before, it leaves them behind. Such young ranks have nothing to save yet."""
 
 
 class RunProcesses:
@@ -28,18 +28,17 @@ class RunProcesses:
         Args:
             run_id: The run.
             say: Writes a line into the supervisor's log.
-            elsewhere: Some processes are not below this one, but below an earlier supervisor or launchers of others.
+            elsewhere: Some processes are no descendants of this one: an earlier supervisor or another launcher
+                started them.
 
         """
         self._run_id = run_id
         self._say = say
         self._elsewhere = elsewhere
         self._passing_on: tuple[signal.Signals, float] | None = None
-        """The signal that the launcher should forward to its ranks, and when it was sent; None once that has been
-        checked."""
+        """(signal, time) that the launcher was sent and should forward to its ranks; None once that was checked."""
         self._known_until_ticks = math.inf
-        """Start time of the youngest ranks, in clock ticks since boot, that the launcher knew when it was asked to
-        end."""
+        """Start time, in clock ticks since boot, after which ranks may be unknown to the launcher that was stopped."""
         self._terminated: set[Process] = set()
         """Processes that were sent SIGTERM: a second one would start another checkpoint while the first is being
         written."""
@@ -81,7 +80,7 @@ class RunProcesses:
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
         below = () if catch else processes.descendants(*(member.pid for member in members))
-        # Ctrl-C would reach these too; their process group also holds processes of others.
+        # Signal them one by one: as with Ctrl-C they all must get it, but their group has other processes, too.
         for process in (*members, *(process for _, process in below)):
             processes.send(process, number)
         if not heads:
@@ -89,7 +88,7 @@ class RunProcesses:
                 processes.send(process, number)
             self._terminated.update(listeners if catch else ())
         elif agent is not None and alive:
-            # To the launcher alone: a rank needs its DataLoader workers, which are in the group, while it saves.
+            # Send SIGTERM to the launcher alone: the group includes DataLoader workers, which ranks may need to save.
             if catch:
                 processes.send(agent, number)
             else:
@@ -101,7 +100,7 @@ class RunProcesses:
             _wake(process)  # A stopped process cannot end.
 
     def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
-        """Signal the ranks directly if their launcher does not forward the signal, or never knew them."""
+        """Signal the ranks directly if their launcher does not forward the signal, or has left them behind."""
         if agent is not None and not agent.alive():
             unknown = [process for process in rank_processes if process.start_ticks > self._known_until_ticks]
             if unknown:
@@ -144,10 +143,9 @@ def ranks(remaining: list[tuple[int, Process]]) -> list[Process]:
 
 
 def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:
-    """Send a signal to the ranks on this machine that have a handler for it; return how many have one, and how many do
-    not.
+    """Send a signal to the ranks on this machine that handle it; return the number of these, and of other ranks.
 
-    It is sent neither to their launcher nor to a rank without a handler, because it would end them.
+    The launcher and ranks without a handler do not get the signal, because it would end them.
     """
     agent = run.agent
     if agent is None or not agent.alive():

@@ -28,12 +28,12 @@ def become_supervisor(
     one line on standard output with the reason. Only the second process returns.
 
     Args:
-        program: The module that runs. Its command line names the run, and has --take-over if a supervisor was killed.
+        program: Name of the running module, for `--help`. Its command line has the run's id and maybe --take-over.
         signals: The signals that the supervisor waits for; they are blocked.
         say: Writes a line into the supervisor's log.
 
     Returns:
-        The run, whether it takes over from a killed supervisor, and the umask of the process that started it.
+        The run, whether this replaces a killed supervisor, and the umask of the process that started this one.
 
     """
     parser = argparse.ArgumentParser(prog=program)
@@ -52,14 +52,14 @@ def become_supervisor(
     except (DdpmonError, OSError) as error:
         print(error)
         sys.exit(1)
-    if os.fork():  # The starter waits for this first process only; init adopts the second.
+    if os.fork():  # The starter waits only for the first process; init adopts the second.
         os.close(ready)
         os._exit(0 if os.read(signed, 1) else 1)
     processes.become_subreaper()  # A child does not inherit this through a fork.
     for number in (signal.SIGHUP, *processes.SCHEDULERS):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    umask = os.umask(0o077)  # Files that this process and the hub write are for their user alone.
+    umask = os.umask(0o077)  # Only this user may read the files of this process and the hub.
     file = RunFile(run, say)
     try:
         _sign(file, takes_over=takes_over)

@@ -1,4 +1,4 @@
-"""Checks what a run needs before anything starts. Every error is a UsageError of one line."""
+"""Checks the script, torch and the number of processes before a run starts. Every error is a UsageError of one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from ddpmon.errors import UsageError
 
 MOST_PROCESSES = 1024
-"""Most ranks on one machine; a larger number is a typing mistake and would bring the machine down."""
+"""Largest number of ranks on one machine. A larger number is probably a typo, and would overload the machine."""
 
 
 def here() -> str:
@@ -47,9 +47,7 @@ def check_script(path: str, cwd: str | None = None) -> None:
 
 
 def check_module(name: str, cwd: str | None = None) -> None:
-    """Raise UsageError unless `python -m NAME` would find the module from a folder. Import nothing, not even its
-    packages.
-    """
+    """Raise UsageError unless `python -m NAME` would find the module from folder `cwd`. Imports no packages."""
     folder = cwd or here()
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -81,7 +79,7 @@ def check_torch() -> None:
 
 
 def processes(text: str) -> int:
-    """Return how many ranks a value of `--nproc` means here: a number, or gpu, cpu or auto as torchrun defines them."""
+    """Return the number of ranks for a value of `--nproc`: a number, or gpu, cpu or auto as torchrun defines them."""
     if text in {"gpu", "auto"} and (gpus := _gpus()):
         return gpus
     if text == "gpu":

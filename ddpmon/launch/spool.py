@@ -23,16 +23,14 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 _NAME = re.compile(r".*/ddpmon (\S+) ([^/]+) [0-9a-f]{16} \(deleted\)", re.DOTALL)
 _PIPE_BYTES = (1 << 20, 1 << 18)
 _MOVED_BYTES = 1 << 20
-"""Most bytes that are moved out of one pipe before the next pipe's turn."""
+"""Most bytes to read from one pipe before the next pipe is read."""
 _LOG = re.compile(r"launcher\.log|ranks/[^/]+/attempt_\d+/\d+/std(?:out|err)\.log")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 def make(run_id: str, folder: str, log: str) -> int:
-    """Return a descriptor of a new pipe to print into. Its name in `folder` is removed at once. Raise OSError if that
-    fails.
-    """
+    """Make a pipe to print into, and return its descriptor. Its file in `folder` is deleted at once. Raises OSError."""
     path = os.path.join(folder, f"ddpmon {run_id} {log.replace('/', '|')} {os.urandom(8).hex()}")
     os.mkfifo(path, 0o600)
     try:
@@ -74,7 +72,7 @@ def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
     Args:
         run_id: The run.
         spools: The folder in which torchrun creates its files.
-        but: Pid of a process that does not count.
+        but: Pid of a process to leave out.
 
     """
     for pid in proc.pids():
@@ -116,9 +114,7 @@ class Spool(Protocol):
         """Return how many bytes can be read, at least."""
 
     def printed_ns(self) -> int:
-        """Return when the spool was last printed into, as Unix time in ns. Call it before `take`, which may change
-        this.
-        """
+        """Return the Unix time in ns of the last write into the spool. `take` may change it."""
 
     def read(self, most_bytes: int) -> bytes:
         """Return the next bytes. They stay in the spool until `take` removes them."""
@@ -128,7 +124,7 @@ class Spool(Protocol):
 
 
 class Pipe:
-    """A pipe. Its contents are moved into this process's memory at once, so that processes that print need not wait."""
+    """A pipe. Its contents are read into memory at once, so that printing processes do not wait for the disk."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -168,8 +164,8 @@ class Pipe:
 class PlainFile:
     """A file that is emptied from its beginning.
 
-    The file is never truncated, because a process may be writing to it. Instead, bytes that were taken are punched out,
-    which frees their space and leaves zeros. So a drain that replaces a killed one can see in the file where to go on.
+    The file is never truncated, because a process may be writing to it. Instead, holes are punched where bytes were
+    taken. This frees their space and leaves zeros, by which a later drain sees where to continue.
     """
 
     def __init__(self, path: str) -> None:
@@ -178,7 +174,7 @@ class PlainFile:
         self.identity = status.st_dev, status.st_ino
         self.ended = False
         self._at = 0
-        """Position in the file up to which every byte was taken."""
+        """Offset in the file before which every byte was taken."""
         self._freed = 0
 
     def close(self) -> int:
@@ -209,7 +205,7 @@ class PlainFile:
         return data
 
     def _skip_hole(self) -> bool:
-        """Skip what another process removed: an earlier drain, or a rank whose output no drain came to collect."""
+        """Skip a hole that an earlier drain left, or a rank that discarded its output; return whether there was one."""
         size = os.fstat(self._file).st_size
         page = -(-self._at // _PAGE) * _PAGE
         try:

@@ -1,4 +1,4 @@
-"""Starts a run: creates its folder and its sockets' folder, and starts the supervisor, which does the rest."""
+"""Starts a run: creates its folder and its socket folder, and starts the supervisor, which starts everything else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ddpmon.runs import job_key
 
 
 def new_run(run_id: str, **fields: Any) -> runs.Run:
-    """Return a run on this machine that has not started. `fields` sets what differs between runs of this machine."""
+    """Return a run on this machine that has not started. `fields` sets the other fields of `Run`."""
     place = runs.here()
     return runs.Run(
         id=run_id,
@@ -41,8 +41,8 @@ def start(run: runs.Run, hub: GivenHub | None = None, stdin: int = subprocess.DE
 
     Args:
         run: The run, as `new_run` makes it.
-        hub: Address and key of the root hub of the job; None: hubs of several machines find each other.
-        stdin: A descriptor that becomes the command's standard input; DEVNULL: it has none.
+        hub: Address and key of the job's root hub; None if the hubs of several machines find each other by themselves.
+        stdin: Descriptor for the command's standard input; DEVNULL for none.
 
     Raises:
         DdpmonError: A folder is unsafe, DDPMON_LOGS is not a size, the hub's port is taken, or the supervisor does not
@@ -88,7 +88,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
         stdin: The descriptor of its standard input.
 
     Raises:
-        NotStartedError: Another supervisor is there, or run.json cannot be written.
+        NotStartedError: The run already has a supervisor, or run.json cannot be written.
 
     """
     log = runs.run_dir(run_id) / "logs" / "supervisor.log"

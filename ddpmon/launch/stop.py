@@ -1,4 +1,4 @@
-"""Stops a run, whoever started it and in whatever state its supervisor is."""
+"""Stops a run, even if its supervisor was killed or stopped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ddpmon.runs import Sight
 def request(run: runs.Run, now: bool = False) -> None:
     """Request the end of a run and return at once: its ranks get their grace, or none with `now`.
 
-    Another request joins the first; only `now` shortens the grace. If the run's supervisor was killed, a new one is
-    started for this. For a run that has ended, nothing happens.
+    A repeated request changes nothing, unless `now` ends the grace. If the run's supervisor was killed, a new one is
+    started for the stop. For a run that has ended, nothing happens.
 
     Raises:
         RunNotFoundError: The run's folder was moved or deleted.

@@ -18,8 +18,8 @@ from ddpmon.launch.run_file import RunFile
 
 IDLE_S = 1.0
 ENDING_S = 0.1
-"""Interval, in seconds, at which the supervisor checks a run that is ending: a remaining process need not be its child,
-so no signal would report its end."""
+"""Interval, in seconds, at which the supervisor checks a run that is ending. Remaining processes may not be its
+children, so that no SIGCHLD reports their end."""
 WRITE_END_S = 600.0
 STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 
@@ -45,7 +45,7 @@ class Supervising(ABC):
         """Check the run once, and act on what has changed; return whether the run is over."""
 
     def _until_over(self) -> None:
-        """Check the run until it is over. A bug of ddpmon must not leave it without a supervisor."""
+        """Check the run until it is over, even after exceptions: a bug must not leave the run without a supervisor."""
         last_fault = ""
         while True:
             try:
@@ -78,7 +78,7 @@ class Supervising(ABC):
                 return
 
     def _conclude(self) -> None:
-        """Let the hub write its last records, and remove what only a live run needs."""
+        """Let the hub write its last records, and remove the run's sockets."""
         self._look(0.0)
         # If the hub is down at this moment, a new one must still write the report.
         self._keep_hub(even_if_not_due=True)
@@ -94,11 +94,11 @@ class Supervising(ABC):
 
 
 KEPT_BYTES = 65_536
-"""Most bytes of lines that are held while they cannot be written; the oldest are dropped first."""
+"""Most bytes of unwritten lines to hold while the disk is full; the oldest are dropped first."""
 
 
 class SupervisorLog:
-    """Writes lines to an open file without a buffer in between, and holds those that cannot be written yet."""
+    """Writes lines to an open file at once, and holds those that cannot be written yet."""
 
     def __init__(self, file: int) -> None:
         self._file = file

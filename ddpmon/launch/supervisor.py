@@ -1,17 +1,17 @@
 """python -m ddpmon.launch.supervisor RUN_ID: the parent of a run's command and of its hub.
 
 Standard library only. It lives in a session of its own, so that a closed terminal cannot end it, and adopts every
-orphan below it, so that no process of the run can outlive the run. After run.json is created, only the supervisor
-writes it; others change nothing in it but the run's name. As long as it lives it holds the run's lock, so that a run
-has at most one supervisor.
+orphaned descendant, so that no process of the run can outlive the run. Once run.json exists, only the supervisor writes
+it; other processes change only the run's name. The supervisor holds the run's lock until it ends, so that a run has at
+most one supervisor.
 
-    SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; further ones change nothing
+    SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; repeated signals change nothing
     SIGQUIT           stop now
-    --take-over       watch a run whose supervisor was killed to its end
+    --take-over       replace the killed supervisor of a run until the run's end
 
-A full disk or removed folders delay what it writes but never end it. If it cannot record how the run ended, not even in
-the space that it reserved for that, it tries for another ten minutes (`WRITE_END_S`) unless it is told to stop. A
-command that waits for the exit code waits as long.
+A full disk or deleted folders delay its writes but never end it. If it cannot record how the run ended, even in the
+reserved space, it retries for ten minutes (`WRITE_END_S`), or until a signal stops it. A command that waits for the
+exit code waits as long.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Supervisor(Supervising):
         Args:
             file: The run.
             takes_over: An earlier supervisor of the run was killed.
-            umask: The umask of the command: whoever started the run decides the permissions of its files.
+            umask: The umask of the command, which is that of the process that started the run.
 
         """
         super().__init__(file, say)
@@ -63,15 +63,15 @@ class Supervisor(Supervising):
         self.exit_code: int | None = None
         agent = file.run.agent if takes_over else None
         self._command = exit_traces.Stranger(agent) if agent and agent.alive() else None
-        """The command of a run that was taken over, while the command lives."""
+        """The live command of a run that was taken over; else None."""
         self._goodbyes_tell = True
-        """True while goodbyes of the ranks prove that a command whose exit code is unknown ended well; False once its
-        ranks were asked to end."""
+        """True if goodbyes of all ranks prove that a command with an unknown exit code succeeded; False once its ranks
+        were asked to end."""
         self._goes_on_without = False
         """True if the command has ended, but members of the job have not."""
 
     def supervise(self) -> None:
-        """Start the run (or find what is left of it), wait for its end, end what remains, and tell the hub."""
+        """Start the run or take it over, wait for its end, end remaining processes, and let the hub conclude."""
         before = memory_kills.count()
         over_since = None
         if self.takes_over:
@@ -82,7 +82,7 @@ class Supervisor(Supervising):
         self._keep_hub()
         if self.takes_over or self._start_command():
             self._until_over()
-        self.drain.end(self._wait_until)  # A process that learns of the run's end reads the run's last words.
+        self.drain.end(self._wait_until)  # The logs must be complete before run.json says that the run has ended.
         killed = "" if self.takes_over else memory_kills.count().since(before)
         if self.takes_over:
             self.exit_code = self._unseen_exit_code()
@@ -91,7 +91,7 @@ class Supervisor(Supervising):
         self._conclude()
 
     def _take_over(self) -> float | None:
-        """Find out what is left of the run; if nothing, return since when, as Unix time."""
+        """Adopt the remaining processes of the run; if there are none, return the Unix time at which the run ended."""
         run = self.run
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
@@ -120,13 +120,13 @@ class Supervisor(Supervising):
             self.file.change(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
             return False
         finally:
-            _close_stdin()  # So the process that writes into this pipe learns when the command has closed it.
+            _close_stdin()  # Then the writer of the pipe notices when the command closes it.
         self.file.change(agent=Process.of(pid) or Process(pid, 0))
         return True
 
     @staticmethod
     def _environment(run: runs.Run) -> dict[str, str]:
-        # Otherwise the command starts its ranks itself, or nodes may join.
+        # With world_size 0, the command starts the ranks itself, or nodes may join: other machines are possible.
         alone = run.nnodes == 1 and run.world_size > 0
         variables = {**os.environ, **run.environment}
         return env.armed(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
@@ -135,7 +135,7 @@ class Supervisor(Supervising):
         """Check the run once, and act on what has changed; return whether the run is over."""
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
-            # torchrun ends after its ranks, unless it is killed.
+            # torchrun ends after its ranks unless it is killed, so living ranks show that it was killed.
             self._ended(now, by_signal=bool(ranks_of(self._alive())))
         if self._goes_on_without and not self._members():
             self._ended(now, by_signal=False)
@@ -196,7 +196,7 @@ class Supervisor(Supervising):
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
                 self.exit_code = shell_code(code)
-                if self._members():  # For a process that waits for this command alone.
+                if self._members():  # for processes that wait only for this command
                     self.file.change(command_code=self.exit_code)
                 self._ended(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
@@ -226,7 +226,7 @@ class Supervisor(Supervising):
                 return job.end(self.run.id)
         except BlockingIOError:  # The process that holds the lock may be about to join.
             return False
-        except (DdpmonError, OSError):  # Without a folder of sockets, a newcomer starts a run of its own.
+        except (DdpmonError, OSError):  # Without a socket folder, a new task starts a run of its own.
             return not self._members()
 
     def _alive(self) -> list[tuple[int, Process]]:
@@ -250,7 +250,7 @@ class Supervisor(Supervising):
             )
 
     def _unseen_exit_code(self) -> int | None:
-        """Return the exit code of a command that was not a child, from the kernel, else from traces of the run."""
+        """Return the exit code of a command that is not a child of this process: from the kernel, or inferred."""
         if self._command and (code := self._command.exit_code()) is not None:
             return shell_code(code)
         if self.run.command_code is not None:
@@ -274,7 +274,7 @@ def _close_stdin() -> None:
 
 
 def main() -> None:
-    """Sign run.json in a process of its own, then supervise the run."""
+    """Detach from the starting process, enter this process in run.json, and supervise the run."""
     file, takes_over, umask = become_supervisor("ddpmon.launch.supervisor", SIGNALS, say)
     Supervisor(file, takes_over, umask).supervise()
 

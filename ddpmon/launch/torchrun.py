@@ -1,4 +1,4 @@
-"""Builds torchrun's command line. torchrun's launch loop is used unchanged; ddpmon has none of its own."""
+"""Builds torchrun's command line. ddpmon starts ranks only through torchrun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpmon.addresses import is_own, own_towards, split
 from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
-"""Seconds after which a torchrun without that option kills its ranks."""
+"""Seconds after a stop at which a torchrun without --shutdown-timeout kills its ranks."""
 LOOPBACK = "127.0.0.1"
 """Address at which the processes of a run on one machine meet."""
 _SHUTDOWN = "--shutdown-timeout"
@@ -29,8 +29,8 @@ class NodeOptions:
     endpoint: str | None = None
     """HOST:PORT of the rendezvous, on the machine of rank 0."""
     least: int | None = None
-    """Smallest number of nodes with which the run goes on; None: it needs all of them. With it, nodes have no fixed
-    numbers."""
+    """Smallest number of nodes with which an elastic run continues; nodes then have no fixed numbers. None if the run
+    needs all nodes."""
 
     def __post_init__(self) -> None:
         if self.count == 1:
@@ -74,9 +74,9 @@ def counts(text: str, source: str) -> tuple[int, int]:
 
 
 def options() -> frozenset[str]:
-    """Return the options that torchrun of the installed torch takes, by its source; empty if that cannot be read.
+    """Return the options that the installed torchrun accepts, read from its source; empty if it cannot be read.
 
-    Nothing is imported: an import takes seconds, and this is needed before anything is shown.
+    It is not imported, because that takes seconds, and this delays the first screen.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
@@ -89,7 +89,7 @@ def options() -> frozenset[str]:
 
 
 def notes(grace_s: float) -> list[str]:
-    """Return a line for each request that this version of torchrun cannot meet."""
+    """Return a message if the installed torchrun cannot respect the grace; else []."""
     if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
         return []
     return [
@@ -127,7 +127,7 @@ def command(
     line += [f"--nnodes={count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
     line += ["--redirects=3", f"--log-dir={log_dir}", f"{_SHUTDOWN}={math.ceil(grace_s)}"]
     line += _rendezvous(nodes, run_id)
-    # --: otherwise torchrun takes a script's argument for a shortened one of its own ("ambiguous option: --nproc").
+    # Without --, torchrun would read a script's argument as an abbreviated option of its own ("ambiguous option").
     return without_unsupported([*line, *(["-m"] if module else []), "--", script, *args])
 
 
@@ -138,7 +138,7 @@ def rendezvous_id(run_id: str) -> str:
 
 def _rendezvous(nodes: NodeOptions, run_id: str) -> list[str]:
     if nodes.count == 1 or nodes.endpoint is None:
-        # Like --standalone, which uses localhost: in containers and chroots not even that name need resolve.
+        # This is --standalone with an address instead of localhost, a name that some containers cannot resolve.
         return [
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={LOOPBACK}:0",
@@ -152,7 +152,7 @@ def _rendezvous(nodes: NodeOptions, run_id: str) -> list[str]:
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={nodes.endpoint}",
         *([] if nodes.rank is None else [f"--node-rank={nodes.rank}"]),
-        # Set explicitly, because torchrun guesses by host names: with an address as endpoint, every node guesses no.
+        # torchrun derives is_host from host names, and every node gets it wrong if the endpoint is an address.
         f"--rdzv-conf=is_host={int(is_host)}",
         f"--local-addr={host if is_host else _address_towards(host, port)}",
     ]
