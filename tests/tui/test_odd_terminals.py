@@ -225,7 +225,6 @@ def test_a_terminal_that_nobody_reads_for_a_while(ends):
         assert terminal.settings() == terminal.before
 
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 needs_screen = pytest.mark.skipif(shutil.which("screen") is None, reason="screen is not installed")
 
 
@@ -247,17 +246,3 @@ def test_in_screen(tmp_path):
     finally:
         end = ["screen", "-S", name, "-X", "quit"]
         subprocess.run(end, check=False, capture_output=True, env={**os.environ, **locale})
-
-
-@needs_tmux
-def test_in_tmux_without_a_locale(tmp_path):
-    locale = {"LC_ALL": "C"}
-    tmux = ("tmux", "-f", "/dev/null", "-S", str(tmp_path / "s"))
-    try:
-        with Terminal("new-session", sys.executable, "-m", SHOW, "slow", program=tmux, environment=locale) as terminal:
-            shown = terminal.wait_for("q detach")
-            assert "! SLOW" in shown
-            terminal.press(b"q")
-            terminal.wait_end()
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
