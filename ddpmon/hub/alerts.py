@@ -29,7 +29,7 @@ from ddpmon.store.store import Store
 SCHEMA = 1
 LONGEST_S = 30.0
 """Longest time for which the program may run. Then it is killed with all processes that it started."""
-END_S = 5.0
+END_S = 10.0
 """Longest time for which the end of a run waits for the program."""
 MOST_AN_HOUR = 20
 MOST_WAITING = 20
@@ -94,6 +94,7 @@ class Alerts:
             time.sleep(0.02)
         if self._program is not None:
             self._program.kill()
+            print(f"{self._name}: the last alert took longer than {END_S:g} s and may be lost", file=sys.stderr)
 
     def _new(self) -> list[tuple[str, str, Finding | None]]:
         """Return severity, sentence and finding of everything that has become worse since the last check."""

@@ -164,7 +164,7 @@ def among(rivals, *, cores=8, starved=0.4):
 def test_programs_that_take_the_cores_are_named_where_they_account_for_it():
     finding = among(CpuRivals([CpuProgram(4711, "python eval.py", 0.9), CpuProgram(12, "tar", 0.2)]))
     assert finding.text == "both ranks are starved 40% of the time beside python eval.py"
-    assert finding.advice.startswith("Process 4711 (python eval.py, 0.9 cores), process 12 (tar, 0.2 cores) run on its")
+    assert finding.advice.startswith("Process 4711 (python eval.py, 0.9 cores) and process 12 (tar, 0.2 cores) run")
     assert finding.evidence["programs"][1] == "process 12 (tar, 0.2 cores)"
     assert "process 12" not in among(CpuRivals([CpuProgram(12, "tar", 0.1)])).advice
 

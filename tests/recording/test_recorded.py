@@ -15,7 +15,7 @@ from ddpmon.messages.cells import NOTHING
 from ddpmon.recording import recorded, restoring
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
-from ddpmon.recording.recording import recording_path
+from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.source.recorded import RecordedSource
 from ddpmon.store.store import Store
 from tests.recordings import record
@@ -64,6 +64,11 @@ def assert_both_bursts(finding):
         (pytest.approx(61, abs=2), pytest.approx(160, abs=4)),
         (pytest.approx(261, abs=5), pytest.approx(360, abs=4)),
     ]
+
+
+def test_the_recording_that_ships_with_ddpmon_is_whole(home):
+    """A reader would note a part that it cannot decode on the screen Findings of the demo."""
+    assert not restoring.restored_store(Recording(unpack())).damaged
 
 
 def test_report_ended_dashboard_and_replay_show_what_the_hub_showed_and_judge_nothing(seen, monkeypatch):

@@ -32,8 +32,9 @@ def rival_of(rivals: CpuRivals, starved_share: float) -> Rival:
     if not rivals.programs or rivals.used_cores < EXPLAINS.enter * starved_share:
         return Rival()
     name, many = rivals.programs[0].name, len(rivals.programs) > 1
-    titles = ", ".join(program.title for program in rivals.programs[:LISTED_PROGRAMS])
-    advice = f"{titles[:1].upper()}{titles[1:]} {'run' if many else 'runs'} on its cores"
+    *others, last = (program.title for program in rivals.programs[:LISTED_PROGRAMS])
+    titles = f"{', '.join(others)} and {last}" if others else last
+    advice = f"{titles[:1].upper()}{titles[1:]} {'run' if many else 'runs'} on the same cores"
     return Rival(f" by {name}", f" beside {name}", f"{advice}: end or move what is not needed there")
 
 
