@@ -72,7 +72,7 @@ _printed: set[str] = set()
 
 
 def main() -> None:
-    """Run the command line and exit with its code. A user's mistake becomes one line on stderr."""
+    """Run the command line and exit with its code. Expected errors are printed as one line on stderr."""
     occupy_closed()
     _printed.clear()  # A test runs several commands in one process.
     sys.stdout, sys.stderr = StandardStream(_plain(sys.stdout)), StandardStream(_plain(sys.stderr), survives=True)
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _plain(stream: TextIO | None) -> TextIO | None:
-    """Return the stream that this command writes to, which prints plain text at a terminal; None if it is closed."""
+    """Return a stream to write to, which makes text plain if it is a terminal; None if `stream` is closed."""
     with contextlib.suppress(AttributeError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an ASCII log must not end the command
     if stream is None or not stream.isatty():

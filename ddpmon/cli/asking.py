@@ -17,7 +17,7 @@ HUB_S = 5.0
 
 
 def check_askable(run: Run, command: str) -> None:
-    """Raise DdpmonError, which says what to do instead of `command`, if no rank of the run can answer here."""
+    """Raise DdpmonError if no rank of the run can answer on this machine. The error says what to do instead."""
     from ddpmon.errors import DdpmonError
 
     if elsewhere := run.elsewhere():
@@ -27,14 +27,14 @@ def check_askable(run: Run, command: str) -> None:
 
 
 def over(run: Run) -> str:
-    """Return the error text for a request to the ranks of a run that has ended."""
+    """Return the error message for a request to the ranks of a run that has ended."""
     return (
         f"{run.name} ({run.id}) has ended ({run.state()}), so no rank can answer; ddpmon report says how the run ended"
     )
 
 
 def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> Snapshot:
-    """Return the hub's first snapshot that fits. Raise DdpmonError if there is none, or if the run has ended."""
+    """Return the hub's first snapshot for which `fits` is true. Raise DdpmonError if none comes or the run has ended."""
     from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 
@@ -51,7 +51,7 @@ def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> 
 
 
 def wait(source: Source, seconds: float, fits: Callable[[Snapshot], bool]) -> Snapshot | None:
-    """Return the first snapshot that fits; None if there is none within so many seconds."""
+    """Return the first snapshot for which `fits` is true; None if none arrives in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         shot = source.snapshot()

@@ -1,4 +1,4 @@
-"""Options that several commands share, the check of their numbers, and the file for `--output`."""
+"""Options that several commands share, the check of their values, and the file for `--output`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WholeNumber(click.IntRange):
 def run_argument(name: str, *, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a click argument for a run of this machine, by name or id, with shell completion.
 
-    The argument is not checked here: the command that searches the run reports a wrong one.
+    The argument is not checked here, because the command reports an unknown run.
     """
     return click.argument(name, required=required, shell_complete=_runs)
 
@@ -89,13 +89,13 @@ class Notify:
     """The ways in which users are notified that a run needs attention."""
 
     way: str
-    """How the dashboard notifies, in its terminal."""
+    """Notification by the dashboard in its terminal: bell, desktop, both or off."""
     urls: list[str]
-    """Services that the run's hub notifies."""
+    """URLs of services that the run's hub notifies."""
 
 
 def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> Notify:
-    """Separate the dashboard's way from URLs, and remove the URLs from the environment of processes started later."""
+    """Parse `--notify`, and remove URLs from the environment variable, which child processes would inherit."""
     import importlib.util
     import os
 
@@ -120,7 +120,7 @@ def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str,
 
 
 def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option `--notify`: how users are notified when the run gets worse or ends."""
+    """Add the option `--notify`: the ways in which the user is notified when the run gets worse or ends."""
     return click.option(
         "--notify",
         multiple=True,
@@ -135,7 +135,7 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _place(_context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Check that the client of a tracker is installed, before anything starts."""
+    """Check that the client of a tracker is installed; return the option's value unchanged."""
     if value:
         from ddpmon.export.trackers import check_client
 
@@ -144,7 +144,7 @@ def _place(_context: click.Context, param: click.Parameter, value: str | None) -
 
 
 def trackers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for other tools that numbers and findings are written to: `wandb`, `mlflow`, `tensorboard`."""
+    """Add the options `--wandb`, `--mlflow` and `--tensorboard`, which publish metrics and findings to these tools."""
     for name, metavar, text in (
         ("tensorboard", "FOLDER", "Write event files for TensorBoard into a subfolder of FOLDER."),
         ("mlflow", "URI", "Write to the experiment ddpmon of this MLflow server or database."),
@@ -160,7 +160,7 @@ def every(text: str, default: float, within: Within) -> Callable[[Callable[..., 
 
 
 def lines(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for lines instead of the dashboard: `--headless` and `--every`."""
+    """Add the options `--headless`, for plain lines instead of the dashboard, and `--every`, for their interval."""
     headless = click.option(
         "--headless",
         is_flag=True,
@@ -170,7 +170,7 @@ def lines(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def grace(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option `--grace`: the time for the ranks to end."""
+    """Add the option `--grace`: the seconds that the ranks have to end after a stop."""
     return click.option(
         "--grace",
         type=Within(0, 86_400),
@@ -212,9 +212,7 @@ def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def root_hub(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the options `--hub` and `--hub-key` of several machines. `without` says in the help what happens without
-    them.
-    """
+    """Return the options `--hub` and `--hub-key`. without: help text on what happens without them."""
     place = click.option(
         "--hub",
         envvar="DDPMON_HUB",
@@ -242,7 +240,7 @@ def output_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 @contextlib.contextmanager
 def drafted(output: Path | None) -> Iterator[Path | None]:
-    """Yield a draft beside the requested file, which replaces that file once it is whole; None means standard output.
+    """Yield the path of a draft, which replaces the requested file once it is complete; None means standard output.
 
     A pipe or a device is written to directly.
     """
@@ -254,7 +252,7 @@ def drafted(output: Path | None) -> Iterator[Path | None]:
     if not output.name:
         raise UsageError("--output '': give the name of a file")
     in_place = os.path.exists(output) and not os.path.isfile(output)
-    target = Path(os.path.realpath(output))  # Resolved, so that a symbolic link still leads there.
+    target = Path(os.path.realpath(output))  # Replace the file that a symbolic link leads to, not the link.
     draft = output if in_place else target.with_name(f"{target.name}.part")
     try:
         yield draft

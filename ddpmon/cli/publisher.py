@@ -1,6 +1,6 @@
-"""Starts `ddpmon publish` for a run that was just started, to write to W&B, MLflow or TensorBoard.
+"""Starts `ddpmon publish` beside a new run, to write its metrics to W&B, MLflow or TensorBoard.
 
-It is a process of its own, so that it outlives a dashboard that the user leaves, as the run does.
+It is a separate process, so that it continues, like the run, after the user has left the dashboard.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ddpmon.plain import plain
 from ddpmon.runs.rotated import tail
 
 FINISH_S = 60.0
-"""Longest time, in seconds, for the last numbers and the report to be written after the run's end."""
+"""Longest wait, in seconds, after the run's end until the last metrics and the report are published."""
 
 
 class Publisher:
-    """The process that publishes a run; there is none if no option asks for it."""
+    """The process that publishes a run. Without a destination, no process is started."""
 
     def __init__(self, run: runs.Run, places: Mapping[str, str | None]) -> None:
-        """Start the process if there is a place to publish to.
+        """Start the process if there is a destination.
 
         Args:
             run: The run.
@@ -39,7 +39,7 @@ class Publisher:
         if options:
             try:
                 self._process = self._start(options)
-            except OSError as error:  # The run goes on without it.
+            except OSError as error:  # The run continues without it.
                 print(f"ddpmon: nothing is published: {self._log}: {error.strerror}", file=sys.stderr)
 
     def _start(self, options: list[str]) -> subprocess.Popen[bytes]:
@@ -50,7 +50,7 @@ class Publisher:
             )
 
     def finish(self) -> None:
-        """Wait until a run that has ended is published; print a line with the reason if it was not."""
+        """If the run has ended, wait until it is published; print the reason if publishing failed."""
         if self._process is None:
             return
         with contextlib.suppress(RunNotFoundError):

@@ -1,4 +1,4 @@
-"""Finds the run that a command names. A lost run gets a new supervisor; other machines are reached over ssh."""
+"""Finds the run that a command names, replaces its supervisor if it was killed, and runs commands over ssh."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find(name: str | None) -> Run:
-    """Return the run that `runs.find` finds, with a new supervisor if it was lost."""
+    """Return the run that `runs.find` finds, and start a new supervisor if its supervisor was killed."""
     from ddpmon import runs
 
     return adopted(runs.find(name))
@@ -42,15 +42,13 @@ def find_running(name: str | None) -> Run:
 
 
 def adopted(run: Run) -> Run:
-    """Make sure that the run has a supervisor; return the run as it is then. A line on stderr reports what was done or
-    failed.
-    """
+    """Make sure that the run has a supervisor; return the run, updated. Repairs and errors are printed on stderr."""
     from ddpmon.errors import DdpmonError
     from ddpmon.launch import adoption
 
     try:
         return adoption.adopt(run, _print_notice)
-    except DdpmonError as error:  # The run can be shown all the same.
+    except DdpmonError as error:  # The run can still be shown.
         _print_notice(str(error))
         return run
 
@@ -76,7 +74,7 @@ def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_typed(address: Address, word: str) -> int:
-    """Run this command line on another machine. `word` is the word of it that names the machine."""
+    """Run this process's command line on another machine. word: the argument that names the machine."""
     from ddpmon.cli.streams import write_foreign
     from ddpmon.remote.remote_command import run_there
 

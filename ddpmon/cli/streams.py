@@ -1,4 +1,4 @@
-"""Handles standard streams whose disk is full, whose reader has left, or which were closed from the start."""
+"""Handles standard streams that cannot be written to: the disk is full, the reader is gone, or they were closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from ddpmon.errors import DdpmonError
 
 _FOR_GOOD = {errno.EPIPE, errno.EBADF}
-"""Errors after which no later write can succeed. A full disk is not one, because space may be freed."""
+"""Errors after which no later write can succeed, unlike a full disk."""
 
 
 _decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -34,7 +34,7 @@ class StandardStream:
 
         Args:
             stream: The stream; None if its descriptor was closed when Python started.
-            survives: Drop what cannot be written, and raise nothing.
+            survives: Discard text that cannot be written, and raise nothing.
 
         """
         self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115  open to the end
@@ -61,7 +61,7 @@ class StandardStream:
         self._try(self._stream.buffer.flush)
 
     def settle(self) -> None:
-        """Flush for the last time, so that nothing is left that Python would fail to flush when it exits."""
+        """Flush for the last time; discard text that cannot be written, as Python would fail to flush it at exit."""
         try:
             self.flush()
         finally:
@@ -109,13 +109,13 @@ def occupy_closed() -> None:
 
 
 def survive_lost_output(complaint: str) -> None:
-    """Let the command go on if its standard output cannot be written to; one line on standard error reports it."""
+    """Let the command continue if its standard output fails. One line on standard error then ends with `complaint`."""
     if isinstance(sys.stdout, StandardStream):
         sys.stdout.survive(complaint)
 
 
 def write_foreign(data: bytes) -> None:
-    """Write output of another machine to standard output, as plain text at a terminal. Raise OutputError."""
+    """Write another machine's output to standard output, as plain text if it is a terminal. Raise OutputError."""
     if sys.stdout.isatty():
         sys.stdout.write(_decoder.decode(data).replace("\r", ""))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Watches a run until it ends or the user leaves: in the dashboard, or as lines."""
+"""Watches a run until it ends or the user leaves: in the dashboard, or by printing lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POLL_S = 0.2
 ENDING_S = 15.0
 """Longest time, in seconds, for a hub and a supervisor to record how a run ended, and to exit."""
 OTHERS_S = 5.0
-"""Seconds that a failed command waits for the others of its job: most of them end with it, and so does the run."""
+"""Seconds that a failed command waits for the run's end, since the job's other tasks usually fail with it."""
 _WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 _UNABLE = {"", "dumb", "unknown"}
@@ -29,7 +29,7 @@ _UNABLE = {"", "dumb", "unknown"}
 
 
 def interactive() -> bool:
-    """Return whether a dashboard can be shown and used here. If not although there is a terminal, print the reason.
+    """Return whether a dashboard can be shown and used here. If the terminal cannot show one, print the reason.
 
     Raises:
         UsageError: The user chose a theme that does not exist.
@@ -43,7 +43,7 @@ def interactive() -> bool:
         return False
     from ddpmon.tui.palette import chosen_theme
 
-    chosen_theme(os.environ)  # Checked before a run is started that nobody would see.
+    chosen_theme(os.environ)  # Report a wrong theme before the run starts.
     if config.current().exists:
         from ddpmon.tui.config_check import check
 
@@ -54,9 +54,9 @@ def interactive() -> bool:
 class Signals:
     """Turns Ctrl-C, SIGTERM and SIGHUP into requests while the context is entered.
 
-    If this command started the run (`owns_run`), it also catches SIGUSR1 and SIGUSR2, to send them to the ranks:
-    schedulers send them before they end a job, to the program that they started. In a command that only watches, these
-    two have their usual effect.
+    If this command started the run (`owns_run`), it also catches SIGUSR1 and SIGUSR2 for the ranks, because schedulers
+    announce the end of a job by sending them to the program that they started. Otherwise these two keep their usual
+    effect.
     """
 
     def __init__(self, owns_run: bool) -> None:
@@ -120,8 +120,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 
 
 def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
-    """Print lines until the run ends; return the command's exit code. If its supervisor is killed, the run gets
-    another.
+    """Print lines until the run ends; return the command's exit code. A killed supervisor of the run is replaced.
 
     Ctrl-C stops the run if this command owns it, and otherwise only ends this command.
     """
@@ -167,7 +166,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                         f"{run.id} removes the probe"
                     )
                 return 128 + signal.SIGHUP if signals.hung_up else runs.STOPPED_CODE
-            if (stops := signals.stops) > stops_sent:  # While one stop is being requested, the next may arrive.
+            if (stops := signals.stops) > stops_sent:  # Read once: another signal may arrive meanwhile.
                 _ask(run, now=stops > 1)
                 stops_sent = stops
             while signals.for_ranks:
@@ -176,7 +175,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
             is_gone = False
             try:
                 run = runs.load(run.id)
-            except RunNotFoundError:  # The run's hub and supervisor still report how it goes.
+            except RunNotFoundError:  # The run's hub and supervisor still report its state.
                 is_gone = True
     finally:
         source.close()
@@ -276,7 +275,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
 
 
 def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
-    """Print how a run ended whose folder was moved or deleted, perhaps by another start because of $DDPMON_KEEP.
+    """Print how a run ended whose folder was moved or deleted, for example because of $DDPMON_KEEP.
 
     Return the exit code for that.
     """
@@ -295,7 +294,7 @@ def _say_report(run: runs.Run) -> None:
 
 
 def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
-    """Print the last words of the rank that failed, and their log; return whether there were some."""
+    """Print the last output of the rank that failed, and the name of its log; return whether there is any output."""
     from ddpmon.export.last_words import last_words
 
     if run.error is not None:
@@ -316,5 +315,5 @@ def exit_code(run: runs.Run) -> int:
 
 
 def _say(text: str) -> None:
-    """Print lines that may contain text of a run's script or of a stranger."""
+    """Print lines, with control characters removed, because they may contain output of a script."""
     print("\n".join(map(plain, text.split("\n"))), flush=True)

@@ -1,4 +1,4 @@
-"""The commands of ddpmon. Each is in a file of this folder, which is imported once one of its commands is needed."""
+"""The commands of ddpmon. Their files, in this folder, are imported only when one of their commands is needed."""
 
 from __future__ import annotations
 

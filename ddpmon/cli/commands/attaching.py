@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 FIRST_STEPS_S = 20.0
-"""Longest time for which `attach --pid --once` waits for steps. A job that hangs or evaluates makes none."""
+"""Longest time in seconds for which `attach --pid --once` waits for steps, since a job may hang or evaluate."""
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _wait_for_steps(run: Run) -> None:
 
 
 def _attached(pid: int, quiet: bool, **options: Any) -> Run:
-    """Return the run of a job that ddpmon attaches to, once the debuggers have done their work.
+    """Attach to a job; return its run once the probe was injected into all ranks, or refused.
 
     Args:
         pid: A process of the job.

@@ -1,4 +1,4 @@
-"""ddpmon bundle: packs a run into one file for an issue."""
+"""ddpmon bundle: packs a run into one file that users attach to an issue."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def status(run: str | None, as_json: bool) -> int:
 
 
 def once(run: Run) -> int:
-    """Print the head and the rank table of this moment; return the exit code of ddpmon status."""
+    """Print the run's current state and rank table; return the exit code of ddpmon status."""
     from ddpmon.source import snapshot_now
     from ddpmon.tui.text import table_text
 
@@ -78,7 +78,7 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
 
 
 def _columns() -> int:
-    # Set if the terminal is at the other end of an ssh connection.
+    # COLUMNS is set if the terminal is at the other end of an ssh connection.
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     return shutil.get_terminal_size().columns if has_width else _PIPE_COLUMNS
 
@@ -100,7 +100,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
 
 
 def _why_unknown(run: Run) -> str:
-    """Return what is wrong with the recording of a run that has ended; "" if the run is running or nothing is wrong."""
+    """Return why the recording of an ended run cannot be read; "" if it can, or the run is running."""
     from ddpmon.errors import RecordingError
     from ddpmon.recording.recorded import recorded_snapshot
 

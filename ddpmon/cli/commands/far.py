@@ -12,9 +12,9 @@ import click
 @click.command("_relay", hidden=True)
 @click.argument("run", required=False)
 def relay(run: str | None) -> int:
-    """Forward a run of this machine to a dashboard on another one, over standard input and output."""
+    """Forward a run's snapshots to a dashboard on another machine, over standard input and output."""
     outgoing = os.dup(1)
-    os.dup2(2, 1)  # Other prints must not appear between the frames.
+    os.dup2(2, 1)  # Printed text must not get between the frames.
     from ddpmon.remote.relay import serve
 
     serve(run, 0, outgoing)

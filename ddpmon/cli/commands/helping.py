@@ -32,13 +32,13 @@ class Topic(NamedTuple):
 
 
 def docs_folder() -> Path:
-    """Return the folder of the pages: inside an installed package, beside the package in a clone."""
+    """Return the folder of the documentation: inside an installed package, beside the package in a clone."""
     package = Path(ddpmon.__file__).parent
     return package / "docs" if (package / "docs").is_dir() else package.parent / "docs"
 
 
 def topics() -> dict[str, Topic]:
-    """Return every topic by its name. A task and a finding of one name are one topic; both win over a word."""
+    """Return every topic by name. A task and a finding with the same name are merged, and replace a word."""
     docs = docs_folder()
     found: dict[str, Topic] = {}
     for page in sorted((docs / "howto").glob("*.md")):
@@ -59,7 +59,7 @@ def topics() -> dict[str, Topic]:
 
 
 def listed(found: dict[str, Topic], width: int) -> Iterator[str]:
-    """Yield a line for each task and finding. Words are left out, because there are too many."""
+    """Yield the lines that list tasks and findings, without words of the glossary, because there are too many."""
     for kind, heading in (("task", "Tasks:"), ("finding", "Kinds of findings:")):
         yield heading
         for name, topic in found.items():

@@ -253,29 +253,27 @@ def _start(
         publisher.finish()
         return code
     except KeyboardInterrupt:
-        # The dashboard could not catch the key yet: the user who just started the run wants to end it.
+        # The user pressed Ctrl-C before the dashboard could catch it, which is a wish to end the new run.
         with contextlib.suppress(RunNotFoundError):
             request(runs.load(prepared.id))
         raise
 
 
 def _input() -> int:
-    """Return the descriptor of the command's standard input: this command's own, unless reading that would stop it."""
+    """Return the descriptor for the ranks' standard input: this process's own, unless reading it would stop them."""
     import os
     import subprocess
     import sys
 
     stdin = sys.stdin.fileno()
-    # In the background of a shell, the keys are the shell's.
+    # A background job of a shell is stopped when it reads from the terminal.
     if os.isatty(stdin) and os.tcgetpgrp(stdin) != os.getpgrp():
         return subprocess.DEVNULL
     return stdin
 
 
 def _make_room() -> None:
-    """Delete the oldest runs as $DDPMON_KEEP demands before a run begins; print a line on them, or on a limit that is
-    near.
-    """
+    """Delete the oldest runs above the limit of $DDPMON_KEEP; print which, or a warning if the limit is near."""
     import sys
 
     from ddpmon.launch import retention

@@ -47,7 +47,7 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     if otlp is not None:
         _push(otlp, every, ends)
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # Before threads exist, because they would get the signals.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # Block them before threads exist, which would get them.
     try:
         host, _ = listen
         port = serve(*listen)
@@ -64,7 +64,7 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
 
 
 def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
-    """Push until a signal comes. A failing push is reported once, and again after one that succeeded."""
+    """Push until a signal arrives. Of several failed pushes in a row, only the first is reported."""
     from ddpmon import runs
     from ddpmon.export.endpoint import Runs
     from ddpmon.export.openmetrics import exporter, push
@@ -73,9 +73,9 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
 
     def end(*_: object) -> None:
         ending.set()
-        to.shutdown()  # Otherwise it continues its retries.
+        to.shutdown()  # Otherwise the exporter would continue its retries.
 
-    # Not blocked: while a push lasts nobody waits for these signals, and threads of libraries would get them.
+    # The signals cannot be blocked as in `metrics`: during a push nobody waits for them, and other threads get them.
     before = {number: signal.signal(number, end) for number in ends}
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # ddpmon prints one line of its own.
     try:

@@ -77,7 +77,7 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
 
 
 def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool) -> ProfileView:
-    """Return the profile once every rank has answered. Raise DdpmonError if that is not possible."""
+    """Request a profile, and return it once every rank has answered. Raise DdpmonError if that is impossible."""
     from ddpmon.analysis.processes.profile_text import COST, FLOPS_COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
     from ddpmon.messages import ProfileRequest, ViewRequest
@@ -114,7 +114,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
 
 
 def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
-    """Return the peak in FLOP/s: the config file's, else that of the ranks' GPU. Raise UsageError if it is unknown."""
+    """Return the GPU's peak in FLOP/s, from the config file or by its name. Raise UsageError if it is unknown."""
     from ddpmon import config
     from ddpmon.analysis.processes.peak_flops import peak_flops
     from ddpmon.errors import UsageError
@@ -130,7 +130,7 @@ def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
 
 
 def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -> ProfileView:
-    """Return the profile once no rank is pending; the hub gives up on ranks that do not answer."""
+    """Return the profile once every rank has answered, or the hub has given up on it."""
     from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 

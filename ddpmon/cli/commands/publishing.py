@@ -52,7 +52,7 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
 def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
     """Write points until the run ends or a signal comes; return None if there was nothing to write.
 
-    This waits for data of rank 0: until a hub has data of rank 0, a machine of several shows only its own ranks.
+    Nothing is written before there is data of rank 0, because only the root hub, which has it, knows all ranks.
 
     Args:
         run: The run.
@@ -94,7 +94,7 @@ def _has_rank_0(shot: Snapshot) -> bool:
 
 
 def _written(run: Run, opened: dict[str, Tracker]) -> dict[str, Tracker]:
-    """Write all series of a run that has ended."""
+    """Write all recorded series of a run that has ended."""
     from functools import partial
 
     from ddpmon.export.trackers import recorded_points

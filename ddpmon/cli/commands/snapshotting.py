@@ -12,7 +12,7 @@ from ddpmon.cli.options import drafted, output_option, run_argument
 from ddpmon.tui.views import ViewName
 
 ANSWER_S = 20.0
-"""Longest time, in seconds, until all data of a screen is there."""
+"""Longest time, in seconds, to wait for all data of a screen."""
 
 
 def _size(_context: click.Context, _param: click.Parameter, typed: str) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
 
 
 def _opened(run: str | None) -> tuple[Any, Any]:
-    """Return the source of the run's snapshots, and the machine that it is on, which is None for this one."""
+    """Return the source of the run's snapshots, and the machine that the run is on (None for this machine)."""
     from ddpmon.remote.address import parse
 
     address = parse(run)

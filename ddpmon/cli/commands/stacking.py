@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ddpmon.source import Source
 
 ANSWER_S = 8.0
-"""Longest time, in seconds, for the ranks to answer. A rank whose probe does not answer is asked by a signal after a
-while."""
+"""Longest time, in seconds, for the ranks to answer. It includes the time after which the hub sends a signal to a rank
+whose probe does not answer."""
 FRESH_S = 1.0
-"""Age, in seconds, up to which the answer to another viewer counts."""
+"""Age, in seconds, up to which a stack that another viewer requested is used."""
 GONE_S = 1.0
 
 

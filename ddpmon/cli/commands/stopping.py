@@ -1,4 +1,4 @@
-"""ddpmon stop: ends a run, so that none of its processes is left."""
+"""ddpmon stop: ends a run and all of its processes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddpmon.runs.logs import Log
 
 FETCH_S = 5.0
-"""Longest time, in seconds, to wait for lines of another machine's rank."""
+"""Longest time, in seconds, to wait for the output of a rank on another machine."""
 HUBS_AT_ONCE = 8
 HUB_ANSWER_S = 1.0
 """Longest time, in seconds, that `ls` waits for a hub: a live one answers within 0.1 s."""
@@ -101,7 +101,7 @@ def _print_unwatched(everything: list[Run]) -> None:
 
 
 def _shortened(command: Sequence[str]) -> str:
-    """Return a command as one text. In a terminal, the end of a long one is replaced by "…"."""
+    """Return a command as text. In a terminal, the end of a long command is replaced by "…"."""
     text = " ".join(command)
     return text if len(text) <= COMMAND_CHARS or not sys.stdout.isatty() else f"{text[: COMMAND_CHARS - 1]}…"
 
@@ -223,7 +223,7 @@ def report(run: str | None, form: str) -> None:
     if form == "html":
         from ddpmon.export import page
 
-        # As UTF-8 in any locale, because the page declares it.
+        # Write UTF-8 in any locale, because the page declares this encoding.
         click.echo(page.of(target).encode("utf-8", "replace"), nl=False)
         return
     built = reports.build(target)
@@ -275,7 +275,7 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
 
 @contextlib.contextmanager
 def _fetched(run: Run, rank: int) -> Iterator[Log]:
-    """Yield the output of a rank on another machine, once its hub has sent it; print on stderr why there is none."""
+    """Yield the log of a rank on another machine, once the hub has sent it. If there is none, print why on stderr."""
     from ddpmon.messages import ViewRequest
     from ddpmon.source.live import LiveSource
 
