@@ -4,9 +4,9 @@ A run lives in `$DDPMON_HOME/runs/<id>/` (or `~/.local/state/ddpmon/runs/<id>/`)
 
     run.json       what was started, where, and how; after its creation, only the supervisor and `rename` change it,
                    through `update`
-    secrets.json   the values that run.json hides, if there are any: for starting the run, and starting it again
+    secrets.json   the secrets that run.json hides, if there are any; needed to start the run, and start it again
     supervisor.lock
-                   locked by the supervisor as long as it lives
+                   locked by the supervisor until it ends
     run.json.reserve
                    reserved space to record how the run ended, in case the disk is full by then
     telemetry.db   the recording

@@ -1,4 +1,4 @@
-"""A rank of a job that ddpmon did not start, and how far attaching to it has come. Standard library only."""
+"""A rank of a job that ddpmon did not start, and the state of attaching to it. Standard library only."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Attached:
 
     @property
     def name(self) -> str:
-        """Return the rank as it is named in a sentence."""
+        """Return the rank's name for sentences."""
         return f"pid {self.process.pid}" if self.rank is None else f"rank {self.rank} (pid {self.process.pid})"

@@ -1,4 +1,4 @@
-"""Creates and changes run.json: whole or not at all, by one writer at a time. Standard library only."""
+"""Creates and changes run.json atomically, one writer at a time. Standard library only."""
 
 from __future__ import annotations
 
@@ -55,13 +55,12 @@ def text(run: Run) -> str:
 
 
 def save(run: Run) -> None:
-    """Write run.json, whole or not at all."""
+    """Write run.json atomically."""
     write(run_dir(run.id) / "run.json", dataclasses.asdict(run))
 
 
 def update(run_id: str, **changes: Any) -> Run:
-    """Change fields of run.json, without undoing what other writers have changed meanwhile; return the run as it is
-    now.
+    """Change fields of run.json, and leave other writers' changes of other fields; return the changed run.
 
     Raises:
         RunNotFoundError: run.json is missing or damaged.
@@ -90,9 +89,9 @@ def _alone(run_id: str) -> Iterator[None]:
 
 
 def _lock(file: int) -> None:
-    """Wait for a lock at most `LOCK_S`: a supervisor must not hang because another writer was stopped.
+    """Wait for a lock, at most LOCK_S, because a supervisor must not hang if another writer was stopped.
 
-    On a file system without locks nothing is locked; two writers at the same moment are rare.
+    On a file system without locks, this does nothing. Two writers at the same moment are rare.
     """
     deadline = time.monotonic() + LOCK_S
     while True:

@@ -12,7 +12,7 @@ from ddpmon.errors import UnsafePathError
 
 SOCKET_PATH_MAX = 107
 MAX_LINKS = 40
-"""Most symbolic links that are followed: as many as the kernel follows."""
+"""Largest number of symbolic links to follow, the same as in the kernel."""
 HOME_VARIABLE, RUNTIME_VARIABLE = "DDPMON_HOME", "DDPMON_RUNTIME_DIR"
 
 
@@ -89,13 +89,13 @@ def private_dir(path: Path, variable: str = HOME_VARIABLE) -> Path:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return those of a folder and its parents that do not exist yet, innermost first."""
+    """Return the folders of a path that do not exist yet, innermost first."""
     target = Path(os.path.realpath(path))
     return [folder for folder in (target, *target.parents) if not folder.exists()]
 
 
 class _StrangeLinkError(Exception):
-    """Reports a symbolic link of another user: it could lead anywhere, and elsewhere later."""
+    """Reports a symbolic link of another user, who could change its target at any time."""
 
 
 def _link_target(path: Path) -> Path:

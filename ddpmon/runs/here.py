@@ -34,7 +34,7 @@ class Sight(Enum):
 
 @dataclass(frozen=True)
 class PidSpace:
-    """The range in which pids are valid: a machine, one boot of it, and a pid namespace there. "" means unknown."""
+    """The scope in which pids are unique: a machine, one boot of it, and a pid namespace. "" means unknown."""
 
     host: str
     boot_id: str
@@ -50,12 +50,12 @@ class PidSpace:
 
 
 def here() -> PidSpace:
-    """Return the range of pids of this process."""
+    """Return the scope of this process's pid."""
     return PidSpace(platform.node(), boot_id(), pid_namespace())
 
 
 def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
-    """Return whether a path is on a file system that no other machine can write to, as far as its type shows.
+    """Return whether a path is on a file system of a type that no other machine can write to.
 
     In a chroot the kernel may list no mount above the path: then the path is local if it is on a disk.
     """
@@ -70,7 +70,7 @@ def is_local(path: Path, mounts: Path = MOUNTS) -> bool:
         if not kind:
             continue
         top = Path(place.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
-        # The later of two mounts at one place hides the earlier.
+        # Of two mounts at the same place, the later one hides the earlier one.
         if real.is_relative_to(top) and len(top.parts) >= len(mounted_at.parts):
             mounted_at, file_system = top, kind
     return file_system in _LOCAL if file_system else _is_on_a_disk(real)

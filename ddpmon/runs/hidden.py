@@ -1,4 +1,4 @@
-"""secrets.json: the values that run.json hides, for commands that are started with them. Standard library only."""
+"""secrets.json: stores the secrets that run.json hides, for commands that need them. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddpmon.runs.writing import write
 
 @dataclass(frozen=True)
 class _Secrets:
-    """Contents of secrets.json: the hidden fields of a run with nothing hidden."""
+    """Contents of secrets.json: those fields of a run that may contain secrets, with nothing hidden."""
 
     argv: list[str]
     script_args: list[str]
@@ -24,9 +24,9 @@ class _Secrets:
 
 
 def alerts(run: Run) -> tuple[list[str], list[str]]:
-    """Return the program that is run and the services that are notified when a run needs attention, with their secrets.
+    """Return the program to run and the services to notify when a run needs attention, with their secrets.
 
-    Both are empty if there are none, or if their secrets are no longer stored.
+    Both are empty if none were requested, or if their secrets are no longer stored.
     """
     if not (run.on_alert or run.notify):
         return [], []

@@ -1,4 +1,4 @@
-"""Creates ids that no two runs share, however many start in one second. Standard library only."""
+"""Creates unique ids of runs, even if several runs start in the same second. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from ddpmon.runs.folders import (
 
 
 def new_id() -> str:
-    """Return an id such as 20261120-141502-7f3a, which sorts by time. It is unique, because its folders are created
-    here.
+    """Return a new id such as 20261120-141502-7f3a, and create its folders, so that no other run can get this id.
 
     Raises:
         UnsafePathError: The folders cannot be created.

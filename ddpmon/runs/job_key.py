@@ -35,9 +35,7 @@ def make(path: Path) -> None:
 
 
 def given(file: Path | None, environment: Mapping[str, str]) -> str:
-    """Return the key from a file, or else from the environment. Raise UsageError if there is none or others can read
-    it.
-    """
+    """Return the key from a file, or else from the environment. Raise UsageError if it is missing or not private."""
     if file is not None:
         return _read(file)
     if VARIABLE not in environment:

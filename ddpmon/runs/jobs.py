@@ -1,7 +1,7 @@
 """Finds the run that several `ddpmon exec` of one job on one machine share, and the processes that belong to it.
 
-Under a lock in the folder of sockets, the first `ddpmon exec` starts the run and records its id. Those that come while
-the run goes on join it, each with a file in the run's `members`. Standard library only.
+Under a lock in the folder of sockets, the first `ddpmon exec` starts the run and records its id. Later ones join it
+while it is running; each creates a file in the run's `members`. Standard library only.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Job:
         os.pwrite(self._file, run_id.encode(), 0)
 
     def end(self, run_id: str) -> bool:
-        """Let no more processes join the run. Return False, without any effect, if a member still lives."""
+        """Prevent further processes from joining the run. Return False, and change nothing, if a member is alive."""
         if members(run_id):
             return False
         if os.pread(self._file, 64, 0) == run_id.encode():

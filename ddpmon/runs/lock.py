@@ -1,4 +1,4 @@
-"""The lock that a run's supervisor holds as long as it lives, and which proves that it lives. Standard library only.
+"""The lock that a run's supervisor holds until it ends, which proves that it is alive. Standard library only.
 
 It is a flock on `supervisor.lock` in the run's folder. The kernel releases it however its holder ends. It is visible
 from every pid namespace of the machine and, on network file systems that forward locks (NFS, GPFS, Lustre mounted with
@@ -16,11 +16,11 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs.folders import run_dir
 
 TRIES_S = 1.0
-"""Seconds for which `hold` tries again, because `lock_held` takes the lock for a moment."""
+"""Seconds for which `hold` retries, because `lock_held` briefly takes the lock."""
 
 
 def hold(run_id: str) -> int:
-    """Hold the lock of a run's supervisor as long as the returned file is open, here or in a forked child.
+    """Lock a run's supervisor.lock until the returned descriptor is closed, here and in forked children.
 
     On a file system without locks, nothing is held.
 
@@ -49,12 +49,12 @@ def hold(run_id: str) -> int:
 
 
 def held(run_id: str) -> bool:
-    """Return whether a supervisor of a run certainly lives, wherever it runs."""
+    """Return whether a supervisor of a run is certainly alive, on this or another machine."""
     return bool(lock_held(run_id))
 
 
 def lock_held(run_id: str) -> bool | None:
-    """Return whether a supervisor of a run lives; None if that is unknown.
+    """Return whether a supervisor of a run is alive; None if that is unknown.
 
     It is unknown if no supervisor ever took the lock, or if the file system has no locks.
     """

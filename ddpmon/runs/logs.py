@@ -4,9 +4,9 @@
     <run>/logs/ranks/exec/attempt_<n>/<rank>/{stdout,stderr}.log                   a rank that another launcher started
     <run>/logs/launcher.log                                                        the launcher of the ranks
 
-The lines of one rank keep their order. Between ranks, only the time of reading shows which line came first. Memory is
-bounded: the last `KEPT` lines are held, each cut to a limit, and of a file that grew by more than `CHUNK` between two
-readings only the end is read.
+The lines of one rank keep their order. Lines of different ranks are ordered only by the time of reading. Memory is
+bounded: only the last `KEPT` lines are held, each cut to `LONGEST` characters. If a file grew by more than `CHUNK`
+bytes between two readings, only its end is read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CHUNK = 64 * 1024
 LONGEST = 1_000
 _BREAK = re.compile(r"\r\n|\n")
 _AHEAD = 64
-"""Number of lines in which an equal one is searched to fold a new line into."""
+"""Number of following entries in which a line with the same text is searched."""
 LAUNCHER = -1
 """Number that stands for the launcher in place of a rank."""
 STREAMS = ("out", "err", "launcher")
-"""The streams, in the order in which lines of one interval are shown: which stream came first is unknown."""
+"""The streams, in the order in which lines from the same reading are shown, as their real order is unknown."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FoldedLine:
 
 
 def who(ranks: Iterable[int], world_size: int = 0) -> str:
-    """Return ranks as people write them: "0", "1-3,8", "all"."""
+    """Return ranks as text, such as "0", "1-3,8" or "all"."""
     numbers = sorted(ranks)
     if numbers == [LAUNCHER]:
         return "launcher"
@@ -78,7 +78,7 @@ def written(entry: FoldedLine, world_size: int, *, labelled: bool = True) -> str
 
 
 def fold(before: list[FoldedLine], new: list[Said]) -> list[FoldedLine]:
-    """Return the entries that `new` adds after `before`, whose entries may gain ranks.
+    """Fold new lines into the entries `before`, which may get more ranks; return the entries that are added.
 
     A line joins the next entry with the same text that its rank has not passed. Otherwise it becomes an entry of its
     own, before the next entry that its rank will join. Streams are folded one by one, because it is unknown which came
@@ -132,7 +132,7 @@ class _File:
         self._has_read = False
 
     def read(self) -> Said | None:
-        """Return the whole lines that are new; None if there are none."""
+        """Return the complete lines since the last call; None if there are none."""
         try:
             data, left_out = self._new()
         except OSError:
@@ -182,14 +182,14 @@ class _File:
 
 
 def _tidy(line: str) -> str:
-    """Return a line as a terminal would show it: after a carriage return, the last text that was written."""
+    """Return a line as a terminal shows it: only the text after the last carriage return, cut to LONGEST."""
     last = next((part for part in reversed(line.split("\r")) if part.strip()), "")
     text = plain(last[: 4 * LONGEST]).rstrip()
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 class Reader:
-    """Finds a run's logs and reads what is new in them."""
+    """Finds a run's logs and reads their new lines."""
 
     def __init__(self, run: Run) -> None:
         self._folder = run_dir(run.id) / "logs"
@@ -197,7 +197,7 @@ class Reader:
         self._files: dict[Path, _File] = {}
 
     def __call__(self) -> list[Said]:
-        """Return what was printed since the last call."""
+        """Return the lines printed since the last call, by rank and stream."""
         for path in sorted(self._folder.glob("ranks/*/attempt_*/*/std*.log"), key=_attempt):
             name, local = path.name, path.parent.name
             if path not in self._files and name in {"stdout.log", "stderr.log"} and local.isdecimal():
@@ -234,7 +234,7 @@ class Log:
         """Number of entries from the last reading, into which later lines of other ranks may still be folded."""
 
     def poll(self) -> list[FoldedLine]:
-        """Read new lines; return the entries that are new."""
+        """Read and fold new lines; return the added entries."""
         printed = self._read()
         if not printed:
             return []
@@ -247,7 +247,7 @@ class Log:
         return new
 
     def clear(self) -> None:
-        """Delete all lines, because the reader will return all of them again."""
+        """Delete all entries. Called when the reader will return all lines again."""
         self.entries.clear()
         self._newest = 0
         self.changes += 1

@@ -10,9 +10,7 @@ from ddpmon.runs.run import Run, load
 
 
 def all_ids() -> list[str]:
-    """Return the ids of all runs of this user, readable or not, oldest first. A folder with a leading dot is being
-    deleted.
-    """
+    """Return the ids of all runs of this user, oldest first, including unreadable ones, but none being deleted."""
     try:
         entries = [entry for entry in runs_dir().iterdir() if not entry.name.startswith(".")]
     except OSError:
@@ -21,14 +19,12 @@ def all_ids() -> list[str]:
 
 
 def all_runs() -> list[Run]:
-    """Return every readable run of this user, oldest first. Damaged runs are skipped; `find` reports what is wrong with
-    one.
-    """
+    """Return every readable run of this user, oldest first."""
     return all_and_damaged()[0]
 
 
 def all_and_damaged() -> tuple[list[Run], list[str]]:
-    """Return every readable run of this user, oldest first, and an error text for each of the others."""
+    """Return every readable run of this user, oldest first, and an error message for each unreadable run."""
     readable, damaged = [], []
     for run_id in all_ids():
         try:
@@ -40,13 +36,12 @@ def all_and_damaged() -> tuple[list[Run], list[str]]:
 
 
 def none_yet() -> str:
-    """Return a sentence that says in which folder there is no run."""
+    """Return the message that there are no runs yet, with their folder."""
     return f"no runs yet in {home()}; ddpmon run --nproc 4 SCRIPT starts one"
 
 
 def find(wanted_name: str | None, *, quiet: bool = False) -> Run:
-    """Return the latest run with a name, else the run whose id begins with the word, or the latest run if the word is
-    None.
+    """Return the latest run with this name, or else the run whose id begins with it; with None, the latest run.
 
     If several runs have the name, a line on stderr says so, unless `quiet` is true.
     """

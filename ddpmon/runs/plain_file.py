@@ -1,4 +1,4 @@
-"""Opens files in a run's folder safely: the folder may come from somebody else, and a pipe there would block a reader.
+"""Opens only regular files in a run's folder. The folder may come from another user, and a pipe would block the reader.
 
 Standard library only.
 """
@@ -21,7 +21,7 @@ def descriptor(path: Path) -> int:
         OSError: There is no file, or a pipe, device, socket or symbolic link in its place.
 
     """
-    check(path)  # First, because opening a device can have effects.
+    check(path)  # Check before opening, because opening a device can have side effects.
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(file).st_mode):  # Another file replaced it at this moment.
         os.close(file)

@@ -1,7 +1,7 @@
-"""Reads the kernel's facts on processes from /proc for all of ddpmon. Standard library only.
+"""Reads facts about processes from /proc for all of ddpmon. Standard library only.
 
-A process may end at any moment, and another user's may not be readable: each function says what it returns then.
-proc_pid_stat(5) and its neighbours describe the files.
+A process may end at any moment, or belong to another user and not be readable. Each function says what it returns then.
+proc_pid_stat(5) and related pages describe the files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PTRACE_SCOPE = ROOT / "sys/kernel/yama/ptrace_scope"
 """File with Yama's limit on which processes debuggers may attach to (ptrace(2)); missing without Yama."""
 _DEAD = "ZX"
 _STAT_FIELDS = 50
-"""Number of fields from the state on, up to the exit status, which exists since Linux 3.5."""
+"""Number of fields from the state to the exit status, which exists since Linux 3.5."""
 
 
 class Stat(NamedTuple):
@@ -39,7 +39,7 @@ class Stat(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Return whether the process is more than an entry that its parent has not reaped."""
+        """Return whether the process is alive, and not a zombie."""
         return self.state not in _DEAD
 
 
@@ -70,7 +70,7 @@ def children(of: Mapping[int, Stat] | None = None) -> dict[int, list[int]]:
 
 
 def exists(pid: int) -> bool:
-    """Return whether there is such a process, alive or dead."""
+    """Return whether a process with this pid exists, including zombies."""
     return (ROOT / str(pid)).exists()
 
 
@@ -140,7 +140,7 @@ def thread_names(pid: int) -> list[str]:
 
 
 def mapped(pid: int) -> bytes:
-    """Return what a process has mapped into its memory, one mapping a line, with the paths of files. Raise OSError."""
+    """Return a process's memory mappings, one per line, with the paths of mapped files. Raise OSError."""
     return _bytes(pid, "maps")
 
 
@@ -205,12 +205,12 @@ def descriptor_path(descriptor: int, pid: int | None = None) -> str:
 
 
 def descriptor_link(descriptor: int, pid: int | None = None) -> str:
-    """Return what a descriptor refers to, as the kernel writes it. Raise OSError."""
+    """Return the target of a descriptor's link in /proc, such as a path or "pipe:[123]". Raise OSError."""
     return os.readlink(descriptor_path(descriptor, pid))
 
 
 def descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    """Yield every descriptor of a process and what it refers to; nothing if that is not readable."""
+    """Yield every descriptor of a process with its `descriptor_link`; nothing if that is not readable."""
     with contextlib.suppress(OSError):
         for name in os.listdir(ROOT / str(pid) / "fd"):
             with contextlib.suppress(OSError):  # The descriptor was closed meanwhile.
@@ -218,9 +218,7 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def descriptors_readable(pid: int) -> bool:
-    """Return whether this process may read another's descriptors, and other data that the kernel protects in the same
-    way.
-    """
+    """Return whether this process may read the descriptors of another, and other data with the same protection."""
     return os.access(ROOT / str(pid) / "fd", os.R_OK | os.X_OK)
 
 
@@ -239,7 +237,7 @@ def core_ticks() -> dict[int, list[int]]:
 
 
 def ptrace_scope() -> int:
-    """Return how far Yama restricts debuggers, from 0 (no restriction, or no Yama) to 3 (no attaching at all)."""
+    """Return Yama's level of restriction of debuggers, from 0 (none, or no Yama) to 3 (attaching is impossible)."""
     try:
         return int(PTRACE_SCOPE.read_text())
     except (OSError, ValueError):
@@ -256,7 +254,7 @@ def boot_id() -> str:
 
 @functools.cache
 def _read_boot_id() -> str:
-    """Return the identity, read once: without a free descriptor later, every run would seem to be of another boot."""
+    """Read the identity once, because a later read can fail if no descriptor is free."""
     return (ROOT / "sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""Identifies a process so that it is never confused with a later one of the same pid. Standard library only."""
+"""Identifies a process by more than its pid, which a later process may get. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Process:
         return cls(pid, stat.start_ticks) if stat is not None and stat.alive else None
 
     def alive(self) -> bool:
-        """Return whether this very process still runs."""
+        """Return whether this process is alive, and its pid does not belong to a later process."""
         stat = proc.stat(self.pid)
         if stat is None:
-            # Without a free descriptor to read the file, the process counts as alive if it exists.
+            # Reading fails without a free descriptor; then any process with this pid counts.
             return proc.exists(self.pid)
         return stat.alive and stat.start_ticks == self.start_ticks

@@ -1,4 +1,4 @@
-"""Reads run.json and checks every value, so that callers can rely on the types. Standard library only."""
+"""Reads JSON files of a run, and checks that every value has the declared type. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ddpmon.runs.plain_file import content
 
 LARGEST = 1 << 24
-"""Largest size, in bytes, of a file that is read: no command line is longer."""
+"""Largest size, in bytes, of a file to read. run.json stays smaller even with the longest command line."""
 _SHOWN = 40
 """Most characters of a wrong value that an error shows."""
 
@@ -88,7 +88,7 @@ def _value(name: str, value: Any, expected: Any) -> Any:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether a command line or a path may contain the text."""
+    """Return whether a text is valid in a command line or path: no NUL, no lone surrogates that cannot be encoded."""
     try:
         return b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 """Names the files of a log that the run's drain rotates. Standard library only.
 
-stdout.log          what was printed last
-stdout.log.1        what was printed before that, once the log grew past half of its limit
-stdout.log.first    the first lines, once even more was printed; its last line says how much is missing after it
+stdout.log          the latest output
+stdout.log.1        the output before that, once the log has grown past half of its limit
+stdout.log.first    the first lines, once output was deleted; its last line says how many bytes are missing
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run: the checked contents of its run.json, and its state as far as that is visible from here.
+"""A run: the checked contents of its run.json, and its state as far as it is visible from this process.
 
 Standard library only.
 """
@@ -22,7 +22,7 @@ YEAR_10000 = 253_402_300_800.0
 STOPPED_CODE = 130
 """Exit code of a run that was stopped, in whichever way: the same as after Ctrl-C."""
 START_S = 10.0
-"""Seconds for which a run without a supervisor counts as just being started."""
+"""Seconds after its creation for which a run without a supervisor counts as starting."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,13 @@ class Run:
     stopping_at: float | None = None
     """When a stop was first requested, as Unix time; the ranks have the grace from then on."""
     launcher_killed_at: float | None = None
-    """When the launcher was killed and its ranks were asked to end, as Unix time; the ranks have the grace from then
-    on."""
+    """When the launcher was killed and its ranks were asked to end, as Unix time. Their grace begins then."""
     ended_at: float | None = None
     exit_code: int | None = None
     job: str = ""
     """The job of which this run is one machine's part, if `ddpmon exec` is started for each of its ranks; "": none."""
     job_rank: int | None = None
-    """The rank in that job of this run's own command; other ranks joined the run."""
+    """In a job: the rank of the command that started this run; other ranks joined it later."""
     command_code: int | None = None
     """Exit code of the run's own command if it ended while members of the job went on."""
     error: str | None = None
@@ -77,7 +76,7 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that were set for the run, in addition to those of the process that started it."""
     notes: list[str] = field(default_factory=list)
-    """Requests that cannot be met here, one line each."""
+    """Messages about requests that cannot be met, one line each."""
     pid_namespace: str = ""
     """The pid namespace in which its pids are valid, as `pid_namespace()` returns it; "": unknown."""
     hub_at: str = ""
@@ -115,9 +114,7 @@ class Run:
 
     @property
     def winding_down_at(self) -> float | None:
-        """Return when its ranks were asked to end, as Unix time; None if never. What ranks do after that is not a
-        failure.
-        """
+        """Return the Unix time at which its ranks were asked to end; None if never. No later exit is a failure."""
         return min((at for at in (self.stopping_at, self.launcher_killed_at) if at is not None), default=None)
 
     @property
@@ -138,26 +135,23 @@ class Run:
 
     @property
     def sight(self) -> Sight:
-        """Return how much of the place where the run was started is visible from here."""
+        """Return which of the run's processes are visible from this process."""
         return PidSpace(self.host, self.boot_id, self.pid_namespace).sight()
 
     def supervised(self) -> bool:
-        """Return whether its supervisor certainly lives, here or elsewhere."""
+        """Return whether its supervisor is certainly alive, on this or another machine."""
         ours = self.sight is Sight.PIDS and self.supervisor is not None and self.supervisor.alive()
         return ours or held(self.id)
 
     def lost(self) -> bool:
-        """Return whether the run has neither ended nor a live supervisor: that was killed, or the machine was
-        restarted.
-        """
+        """Return whether the run's end was not recorded and its supervisor is gone: killed, or by a reboot."""
         return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
         """Return the run's state as far as it is visible from here.
 
-        It is "running", "done", "failed", "stopped", "detached", "lost" or "unknown". A lost run has not ended and its
-        supervisor is known to be gone, or its end was not observed. An unknown one is not visible from here: see
-        `elsewhere`.
+        It is "running", "done", "failed", "stopped", "detached", "lost" or "unknown". "lost": the supervisor is gone
+        and recorded no end, or the exit code is unknown. "unknown": not visible from here; see `elsewhere`.
         """
         if not self.ended:
             if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
@@ -180,7 +174,7 @@ class Run:
         return STOPPED_CODE if self.ended and self.stopping else self.exit_code
 
     def _unsupervised(self) -> str:
-        """Return the state that follows if no supervisor is visible."""
+        """Return the state of a run that has not ended and has no visible supervisor: "lost" or "unknown"."""
         if self.sight is Sight.PIDS:
             return "lost"
         if self.sight is Sight.KERNEL:  # Without locks, the state is unknown.
@@ -194,8 +188,7 @@ class Run:
         return f"ddpmon attach {self.host}:{self.id}" if far else f"ddpmon attach {self.id}"
 
     def elsewhere(self) -> str | None:
-        """Return where the run is if its processes can be neither seen nor signalled from here; else None, also if it
-        has ended.
+        """Return where the run is if its processes cannot be signalled from here; None if they can or it has ended.
 
         The text continues a sentence that begins with the run's name: "runs on node07".
         """

@@ -1,4 +1,4 @@
-"""Writes files of a run that only its user can read, whole or not at all. Standard library only."""
+"""Writes private files of a run atomically. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write(path: Path, content: object, *, new: bool = False) -> None:
-    """Write JSON into a private file, whole or not at all. With `new`, raise FileExistsError if the file exists."""
+    """Write JSON into a file that only this user can read, atomically. new: raise FileExistsError if it exists."""
     write_text(path, json.dumps(content, indent=1), new=new)
 
 
@@ -26,9 +26,7 @@ def write_text(path: Path, text: str, *, new: bool = False) -> Path:
 
 
 def _linked(draft: Path, path: Path) -> bool:
-    """Link a file to an unused name; return False if links are not supported. Raise FileExistsError if the name is
-    used.
-    """
+    """Link a file to a new name; return False if links are not supported. Raise FileExistsError if the name exists."""
     try:
         os.link(draft, path)
     except OSError:
