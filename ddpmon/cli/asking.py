@@ -34,7 +34,7 @@ def over(run: Run) -> str:
 
 
 def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> Snapshot:
-    """Return the hub's first snapshot for which `fits` is true. Raise DdpmonError if none comes or the run has ended."""
+    """Return the hub's first snapshot for which `fits` is true. Raise DdpmonError if none comes or the run ended."""
     from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 

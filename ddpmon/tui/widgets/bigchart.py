@@ -51,7 +51,7 @@ class BigChart(ChoosingChart):
         self._drag: tuple[int, int] | None = None
         """Columns where the mouse was pressed and where it is now."""
         self._dragged = False
-        """True if the next click is only the end of a drag."""
+        """True if the next click event comes from the end of a drag."""
 
     @property
     def actions(self) -> Actions:
@@ -136,7 +136,7 @@ class BigChart(ChoosingChart):
         return legend
 
     def _axis(self, series: ChartSeries, span: tuple[float, float], width: int, cursor: int | None) -> list[Line]:
-        """Return the rule, with a mark at each value that is not finite, and the times below it."""
+        """Return the horizontal axis, with ✖ at each value that is not finite, and the line of times below it."""
         columns = width - LABEL
         broken = {
             curves.column(at, span, 2 * columns) // 2
@@ -216,7 +216,7 @@ class BigChart(ChoosingChart):
         self._go(at, series)
 
     def page(self, direction: int) -> None:
-        """Move the shown span by its whole length."""
+        """Move the shown span by its own length, back (-1) or forward (1)."""
         placed = self._place()
         if placed is not None:
             series, span = placed
@@ -306,7 +306,7 @@ class BigChart(ChoosingChart):
         self._drag = (event.x, event.x) if event.x >= LABEL else None
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Mark the dragged columns. Textual then calls the same method of the base class."""
+        """Extend the marked span of a drag to the mouse. Textual calls the base class's handler too."""
         if self._drag is not None:
             self._drag = self._drag[0], max(LABEL, event.x)
 
@@ -317,7 +317,7 @@ class BigChart(ChoosingChart):
         self._drag = None
 
     def on_leave(self) -> None:
-        """Forget a drag that leaves the chart. Textual then calls the same method of the base class."""
+        """Cancel a drag that leaves the chart. Textual calls the base class's handler too."""
         self._drag = None
 
     async def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:

@@ -1,4 +1,4 @@
-"""DDP's buckets during the backward pass: their hand-over times, the length of their all-reduce, their parameters."""
+"""Lists DDP's buckets of one backward: when each all-reduce was launched and ended, its size and parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm"), (" │ backw
 _HEADER = f"{'bucket':>9}{numbers.MEGA:>8}{'handed over':>13}{'done':>8}{'transfer':>10}"
 _BAR_LEAST = 16
 _PICTURE_FROM = 9
-"""Number of lines from which the sizes are drawn as a picture."""
+"""Height of the pane in lines from which it shows the bar of bucket sizes."""
 
 
 def name(bucket: BucketView, buckets: list[BucketView]) -> str:
@@ -146,7 +146,7 @@ class BucketList(Pane):
 
     @staticmethod
     def _names_room(height: int, buckets: int) -> int:
-        """Return the lines for the names: what the buckets leave, but at least a quarter, and none below 6 lines."""
+        """Return how many lines the names get: those left by the buckets, but at least a quarter; 0 if height < 6."""
         return 0 if height < 6 else max(2, min(12, height - 2 - buckets), height // 4)
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:

@@ -21,7 +21,7 @@ LABEL = 7
 """Width of the axis on the left in columns: a space, five or six for the number, and a space."""
 LOG = ", log scale"
 _WITH_TIMES = 5
-"""Height in lines from which the last line of a chart shows times."""
+"""Height of a chart in lines from which its last line shows times."""
 IN_EVERY_SNAPSHOT = ("loss", "own")
 """Quantities that every snapshot contains, over the whole run."""
 
@@ -224,7 +224,7 @@ def _label(value: float, style: Style) -> str:
 
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
-    """Return the reason why nothing is drawn."""
+    """Return the reason to show in a chart without curves. otherwise: the reason if there are no values at all."""
     if log and any(finite(value) is not None for value in series.median):
         return "a logarithmic scale needs values above 0; press l for a linear scale"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
@@ -275,7 +275,7 @@ def in_every_snapshot(frame: Frame, choice: ChartChoice) -> Series | None:
 
 
 def held_s(frame: Frame) -> float | None:
-    """Return the moment that a held screen shows, in seconds since the run's start; None if it is not held."""
+    """Return the moment that a paused screen shows, in seconds since the run's start; None if it is not paused."""
     if frame.behind_s is None or frame.snapshot is None:
         return None
     return max(0.0, frame.snapshot.at - frame.snapshot.run.started_at)
@@ -333,5 +333,5 @@ class ChoosingChart(Pane):
 
 
 def nothing(snapshot: Snapshot | None, name: str) -> str:
-    """Return the reason why a quantity has no value."""
+    """Return the text to show for a quantity without values."""
     return f"no {name} recorded yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"

@@ -66,7 +66,7 @@ class RankColumn:
 
 
 def _measured(name: str, width: int, *, role: str = "text", up: bool = False, accused: bool = False) -> RankColumn:
-    """Return the column of a row of `QUANTITIES`."""
+    """Return a column for the quantity with this name in QUANTITIES."""
     row = QUANTITIES[name]
     written = cell(row.unit)
     text = numbers.aligned_ms if row.unit == MS and name != "gc" else lambda value, _: written(value)
@@ -140,7 +140,7 @@ def gpu_number(rank: RankView) -> float | None:
 
 
 GPU_NUMBER = RankColumn("gpu", 5, gpu_number, _whole, of_gpu=True)
-"""Replaces the device's column if there is little room."""
+"""Column that replaces "device" in a narrow table."""
 
 MEASURED = {
     "rank": 0, "host": 4, "gpu_number": 10, "exit": 1, "own": 0, "over": 1, "data": 5, "forward": 6, "backward": 7,
@@ -202,7 +202,7 @@ def host_column(ranks: Iterable[RankView]) -> RankColumn:
 
 
 def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[RankColumn]:
-    """Return the columns that fit.
+    """Return the columns that fit into a width.
 
     Args:
         keep: Names of columns in their order; the columns with the highest numbers are dropped first.

@@ -1,4 +1,4 @@
-"""Shows the cost of all-reduce and its causes: the exposed time of a step, the efficiencies and the possible gain."""
+"""Shows the cost of all-reduce: exposed time per step, its causes as a tree of efficiencies, and possible gains."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ddpmon.tui.widgets.pane import Actions, Pane
 
 _NAME = 22
 _WELL = 0.98
-"""Efficiency from which there is nothing to explain."""
+"""Efficiency from which on no explanation is shown."""
 _WITH_WORDS = 70
 _SHOWN_AS_ALL = 0.995
 _WORTH_A_LINE = 0.05
-"""Minimum share of all blocked time from which other synchronisations get a line."""
+"""Share of all blocked time from which on other synchronisations get a line."""
 _BAR_LEAST, _BAR_MOST = 10, 40
 _FIRST_STEP = 2
-"""First step with a length: the step before it contains everything since the process started."""
+"""First step with a meaningful length, as step 1 includes everything since the process started."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _nothing(snapshot: Snapshot) -> str:
 
 
 def view_over(snapshot: Snapshot, over: str) -> CostView | None:
-    """Return the costs of the steps named by `over`, else of the usual window; None before the first step."""
+    """Return the cost over the window `over`, or the default one until the hub has sent it; None without steps."""
     if snapshot.cost is not None and snapshot.cost.over == over:
         return snapshot.cost
     if snapshot.window is None:

@@ -1,4 +1,4 @@
-"""Lanes over time: every rank's GPU and cores, where gaps are easy to see, and each core of the run's machine."""
+"""Lanes that show load over time: the GPU and CPU of every rank, and each core of the hub's machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.rankdetail import WHOLE
 
 IDLE = 0.25
-"""Share of a column's time below which a GPU counts as idle, so that the column is marked."""
+"""Utilization below which a GPU counts as idle and its cell is highlighted."""
 _LABEL = 7
 _LEAST_WIDTH, _EACH = 40, 52
 """Minimum widths in columns of the screen: of a single quantity, and of each of several quantities."""
@@ -50,8 +50,7 @@ class DeviceLanes(SampledLanes):
         """Make the lanes.
 
         Args:
-            whole_width: True for lanes below all details of a rank, or below as many as fit on a tall screen. No key
-                changes them.
+            whole_width: True for lanes that take the whole width below other content, and that no key changes.
             id: Textual's id of the widget.
 
         """
@@ -80,7 +79,7 @@ class DeviceLanes(SampledLanes):
         )
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
-        """Return the rank of each line, and the quantities, that fit. Beside the list, each rank is on its own line."""
+        """Return the ranks and the quantities that fit. Beside the list, a lane is on the line of its rank, or None."""
         width, height = self.room
         names = () if snapshot is None else quantities(snapshot)[: max(1, width // _EACH)]
         lines = self.in_sight()
@@ -132,7 +131,7 @@ class RankLanes(DeviceLanes):
 
 
 def _used(ranks: int, lines: int) -> int:
-    """Return how many of `lines` are used if all lanes are equally high."""
+    """Return how many of `lines` the lanes of so many ranks use if all lanes have the same height."""
     around = _ABOVE + _BELOW
     return around + (lines - around) // ranks * ranks if lines >= around + ranks else lines
 
@@ -161,7 +160,7 @@ _CORE_LABEL, _CORE_SHARE = 5, 5
 _LEAST_CORE, _WIDEST_CORE = 20, 71
 """Minimum and maximum width of a core's lane, in columns of the screen."""
 _FEW_CORES = 8
-"""Number of cores up to which each has its own line, however wide the screen is."""
+"""Number of cores up to which each core has its own line, even on a wide screen."""
 _TALLEST_CORE = 3
 """Height of a lane on a tall screen, in lines."""
 _AROUND_CORES = 2

@@ -36,7 +36,7 @@ _WORDS_MOST = 24
 _LEAST_WIDTH = 104
 """Width in columns from which a GPU's numbers and its problem fit side by side."""
 _WRONG_MOST = 2
-"""Maximum number of ranks with problems that a folded host lists; of more, it shows the worst and the count."""
+"""Largest number of ranks with problems that a folded host lists. If there are more, it shows the worst and a count."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class DeviceList(RankTable):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._fold: bool | None = None
-        """True if the user folded the hosts, False if the user unfolded them; None lets the room decide."""
+        """True if the user folded the hosts, False if the user unfolded them; None to fold only a long list."""
         self._room = 1
-        """Number of lines of the list if it has the whole screen."""
+        """Number of ranks and hosts that fit if the list has the whole screen, in lines."""
         self._trouble_of: Mapping[int, Trouble] = {}
         """The problems of the listed ranks."""
         self._heads: list[tuple[int, str]] = []
@@ -169,7 +169,7 @@ class DeviceList(RankTable):
 
 
 def _worst(group: Machine, trouble_of: Mapping[int, Trouble]) -> list[RankView]:
-    """Return the ranks that a folded host lists separately; one is left for the host's own line to represent."""
+    """Return the ranks that a folded host lists separately. At least one rank remains for the host's own line."""
     wrong = [rank for rank in group.ranks if rank.rank in trouble_of]
     if len(wrong) <= min(_WRONG_MOST, len(group.ranks) - 1):
         return wrong

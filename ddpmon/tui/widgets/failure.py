@@ -48,7 +48,7 @@ def _place(rank: RankView) -> str:
 
 
 def _groups(snapshot: Snapshot) -> list[_Group]:
-    """Group the ranks by place: first the ranks that the others wait for, then the smallest groups."""
+    """Group the ranks by their place in the code, groups that others wait for first, then the smallest."""
     late = {
         rank
         for finding in snapshot.findings
@@ -93,7 +93,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
 
 
 def first_failed(snapshot: Snapshot) -> RankView | None:
-    """Return the rank that failed first according to the findings; else one with a cause, else any that failed."""
+    """Return the rank that failed first according to the findings; else, if possible, one with a traceback or error."""
     ranks = {rank.rank: rank for rank in snapshot.ranks}
     for finding in snapshot.findings:
         if finding.explains == "failed":
@@ -156,7 +156,7 @@ def failure(
 
 
 def _rows(trace: list[str], width: int) -> list[str]:
-    """Return a traceback in rows: messages are wrapped; lines of code and of places may be cut later."""
+    """Return a traceback as rows. Messages are wrapped, but not code and file names, which the caller cuts."""
     return [row for line in trace for row in ([line] if line.startswith(" ") else wrap(line, width))]
 
 
@@ -175,7 +175,7 @@ _CHARTS_LEAST = 8
 
 
 def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
-    """Return at most `height` lines about why the run makes no progress; none if it does, or if no reason is known."""
+    """Return at most `height` lines on why the run stalls or failed; none if it did not, or no reason is known."""
     if snapshot is not None and snapshot.state == "stalled":
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
@@ -185,7 +185,7 @@ def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
 
 
 def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
-    """Return how many of `room` lines the failure or stall takes: 0 if there is none, all if no chart fits below."""
+    """Return how many of `room` lines a failure or stall takes: 0 without one, all of them if no chart fits below."""
     needed = len(trouble(snapshot, width, room))
     return needed if not needed or room - needed >= _CHARTS_LEAST else room
 

@@ -1,4 +1,4 @@
-"""The list of findings: what each says, its first step, its cost so far, its evidence, and what to do."""
+"""The list of findings, each with its text, first step, cost so far, evidence and advice; and the list of events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 _MARKS = {"info": ("●", "muted"), "warn": ("▲", "warn"), "critical": ("✖", "bad")}
 _NOTABLE_HOURS = 0.1
-"""GPU hours below which a screen shows only the seconds."""
+"""GPU hours below which the cost of a finding is shown only in seconds."""
 _INDENT = 12
 """Width in columns of margin, time, mark and the spaces between them."""
 
@@ -119,10 +119,10 @@ def findings_height(snapshot: Snapshot, width: int) -> int:
 
 
 class FindingList(ScrollingPane):
-    """All findings, the most severe first, and the events of the run, scrolled to a line."""
+    """A scrolling list of all findings, the most severe first, and of the run's events."""
 
     def __init__(self, *, whole: bool = True, id: str | None = None) -> None:
-        """Make the list; `whole` adds each finding's evidence, and the events."""
+        """Make the list. whole: True to include the evidence of findings, and events."""
         super().__init__(id=id)
         self._whole = whole
 
