@@ -19,11 +19,13 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.attach import ending, jobs, output, texts
 from ddpmon.attach.entries import Entries
+from ddpmon.attach.entry import HOLD_S
 from ddpmon.attach.signals import DETACH
 from ddpmon.launch import processes
 from ddpmon.launch.exit_traces import Stranger
@@ -240,11 +242,18 @@ class Supervisor(Supervising):
         self.file.change(attached=attached)
         if (left_s := self.run.grace_left_s()) is not None:
             self.kill_at = time.monotonic() + left_s + STOP_MARGIN_S
+        self._let_debuggers_end()
         if self.run.detaching:
             self._leave("")
         elif under_way := [each for each in attached if each.state in {ENTERING, WAITING, STARTING}]:
             self._enter(under_way)  # A rank that runs the code twice keeps the probe that it has.
         say("this supervisor replaces one that was killed")
+
+    def _let_debuggers_end(self) -> None:
+        """Wait until no debugger of the killed supervisor is at work: a process can have only one at a time."""
+        deadline, folder = time.monotonic() + HOLD_S, os.fsencode(self.folder)
+        while time.monotonic() < deadline and any(folder in b" ".join(words) for words in _command_lines()):
+            time.sleep(BUSY_S)
 
     def _stop(self, now: float, *, at_once: bool) -> None:
         if not self.run.stopping:
@@ -323,6 +332,12 @@ class Supervisor(Supervising):
     def _look(self, seconds: float) -> None:
         time.sleep(seconds)
         self._reap(time.monotonic())
+
+
+def _command_lines() -> Iterator[list[bytes]]:
+    for pid in proc.pids():
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
+            yield proc.arguments(pid)
 
 
 def main() -> None:

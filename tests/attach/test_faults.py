@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -75,6 +76,21 @@ def test_a_supervisor_that_is_killed_while_it_enters_gets_a_successor_that_enter
     )
     os.kill(run.supervisor.pid, signal.SIGKILL)
     wait_for(lambda: cli("status", run.id).returncode in {0, 1} and entered(), LONG)
+    assert cli("detach").returncode == 0
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python enters by itself, without a debugger")
+def test_the_successor_of_a_killed_supervisor_waits_for_the_debugger_that_is_still_at_work(survives, attach, cli):
+    ranks = survives.pids
+    attach(survives)
+    gdb = wait_for(lambda: next(filter(None, (int(proc.status(pid, "TracerPid")) for pid in ranks)), None), LONG, 0)
+    os.kill(gdb, signal.SIGSTOP)
+    run = wait_for(begun, LONG)
+    os.kill(run.supervisor.pid, signal.SIGKILL)
+    assert cli("status", run.id).returncode in {0, 1}
+    wait_for(lambda: runs.load(run.id).supervisor not in {run.supervisor, None}, LONG)
+    os.kill(gdb, signal.SIGCONT)
+    wait_for(entered, LONG)
     assert cli("detach").returncode == 0
 
 
