@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.launch import exit_traces, processes, start, stop
-from ddpmon.launch.adoption import adopt
+from ddpmon.launch.adoption import adopt, take_over
 from ddpmon.launch.prepare import Asked, prepare
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.probe.conftest import SCRIPTS
@@ -84,6 +85,28 @@ def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     waiting.until_gone()
 
 
+def test_who_comes_second_waits_until_the_next_supervisor_can_be_asked(waiting, tmp_path):
+    """A successor has the run's lock before its name stands in run.json: a stop in between would reach nobody."""
+    kill(waiting.run.supervisor)
+    lock = runs.hold(waiting.id)
+    try:
+        taken: list[runs.Run] = []
+        second = threading.Thread(target=lambda: taken.append(take_over(waiting.run)))
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
+        myself = runs.Process.of(os.getpid())
+        runs.update(waiting.id, supervisor=myself)
+        second.join(10)
+        assert [run.supervisor for run in taken] == [myself]
+    finally:
+        os.close(lock)
+        runs.update(waiting.id, supervisor=runs.Process(1 << 22, 1))
+    adopt(waiting.run)
+    (tmp_path / "go").touch()
+    waiting.until_gone()
+
+
 def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_path):
     command = [ddpmon_program(), "exec", "--headless", "--", sys.executable, "-c", WAITS, str(tmp_path / "go")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as watcher:
@@ -96,6 +119,18 @@ def test_who_waits_for_a_run_goes_on_when_its_supervisor_is_killed(home, tmp_pat
         told, _ = watcher.communicate(timeout=60)
     assert watcher.returncode == (7 if the_kernel_tells(7) else 1), told
     assert told.count("a new one replaces it") == 1
+
+
+def test_a_run_of_which_nothing_is_left_has_ended_and_nobody_knows_how(waiting, cli):
+    run = waiting.run
+    kill(run.supervisor, run.agent, run.hub)
+    told = cli("status")
+    assert told.returncode == 2
+    assert "exit code unknown: somebody killed the run's supervisor before the end" in told.stdout
+    ended = waiting.run
+    assert (ended.ended, ended.state(), ended.exit_code) == (True, "lost", None)
+    assert not runs.socket_dir(run.id).exists()
+    assert cli("attach", "--headless").returncode == 1
 
 
 def test_a_supervisor_that_is_killed_during_a_stop_leaves_its_grace_to_the_next(launch, tmp_path):
