@@ -17,9 +17,8 @@ from ddpmon.launch import exit_traces, processes, start, stop
 from ddpmon.launch.adoption import adopt, take_over
 from ddpmon.launch.prepare import Asked, prepare
 from tests.conftest import Started, ddpmon_program, wait_for
+from tests.launch.conftest import WAITS
 from tests.probe.conftest import SCRIPTS
-
-WAITS = "import sys, time, pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)\nsys.exit(7)"
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
@@ -18,31 +17,7 @@ from ddpmon.launch import stop
 from ddpmon.runs import rotated
 from tests.conftest import wait_for
 
-PRELUDE = """
-import os, signal, subprocess, sys, time
-from pathlib import Path
-here = Path({here!r})
-
-def done(what):
-    (here / what).touch()
-
-def until(what):
-    while not (here / what).exists():
-        time.sleep(0.01)
-"""
 MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:after this|of output) are missing[^\n]*\n")
-
-
-@pytest.fixture
-def python(launch, tmp_path):
-    """Start a Python script under a supervisor; it and the test say how far they are by making files."""
-
-    def call(source: str):
-        script = tmp_path / "script.py"
-        script.write_text(PRELUDE.format(here=str(tmp_path)) + textwrap.dedent(source))
-        return launch(sys.executable, str(script))
-
-    return call
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from ddpmon.runs import proc
 from ddpmon.source import LiveSource
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.disks import SmallDisk
-
-WAITS = "import sys, time, pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)\nsys.exit(7)"
+from tests.launch.conftest import WAITS
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,22 +16,6 @@ from ddpmon.launch import stop, supervisor
 from ddpmon.launch.run_file import RunFile
 from ddpmon.runs import proc
 from tests.conftest import ddpmon_program, wait_for
-
-
-@pytest.fixture
-def python(launch, tmp_path):
-    """Start a Python script under a supervisor; it says that it is ready by making the file `ready`."""
-
-    def call(source: str, **options):
-        script = tmp_path / "script.py"
-        prelude = (
-            f"from pathlib import Path\nimport os, signal, subprocess, sys, time\nhere = Path({str(tmp_path)!r})\n"
-        )
-        script.write_text(prelude + textwrap.dedent(source))
-        return launch(sys.executable, str(script), **options)
-
-    return call
-
 
 READY = "(here / 'ready').write_text(str(os.getpid()))\n"
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

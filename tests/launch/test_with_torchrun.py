@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import textwrap
@@ -12,7 +13,8 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
-from ddpmon.launch import processes, start, stop, torchrun
+from ddpmon.launch import processes, start, stop
+from ddpmon.launch.prepare import Asked, prepare
 from tests.conftest import Started, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -36,23 +38,9 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
     def call(source: str, grace_s: float = 10.0, max_restarts: int = 0, prefix: Sequence[str] = ()) -> Started:
         script = tmp_path / "train.py"
         script.write_text(PRELUDE.format(here=str(tmp_path)) + textwrap.dedent(source))
-        run_id = runs.new_id()
-        command = torchrun.command(
-            str(script),
-            [],
-            module=False,
-            nproc=2,
-            nodes=torchrun.NodeOptions(),
-            max_restarts=max_restarts,
-            grace_s=grace_s,
-            run_id=run_id,
-            log_dir=str(runs.socket_dir(run_id) / "ranks"),
-        )
-        wanted = start.new_run(
-            run_id, name="train", argv=[*prefix, *command], script=str(script), script_args=[], cwd=str(script.parent),
-            world_size=2, grace_s=grace_s,
-        )  # fmt: skip
-        return Started(start.start(wanted).id)
+        asked = Asked(str(script), nproc="2", max_restarts=max_restarts, grace_s=grace_s, cwd=str(tmp_path))
+        wanted = prepare(asked, runs.new_id())
+        return Started(start.start(dataclasses.replace(wanted, argv=[*prefix, *wanted.argv])).id)
 
     return call
 

@@ -1,5 +1,6 @@
 """A rank says where it is when it is asked, at once and as cheaply as the question allows."""
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -12,25 +13,39 @@ from ddpmon.messages import check_stack, encode
 from ddpmon.probe import collectives, stack
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """(The reporter of a thread that stands still, how often the Flight Recorder was asked)."""
-    let_go, there, dumps = threading.Event(), threading.Event(), []
+@contextlib.contextmanager
+def standing(run):
+    """Run a function in a thread, up to where it calls `stand()`, for as long as this is entered; the thread."""
+    let_go, there = threading.Event(), threading.Event()
 
-    def stands_still():
+    def stand():
         there.set()
         let_go.wait(60)
 
-    thread = threading.Thread(target=stands_still)
+    thread = threading.Thread(target=run, args=(stand,))
     thread.start()
     assert there.wait(30)
+    try:
+        yield thread
+    finally:
+        let_go.set()
+        thread.join()
+
+
+def stands_still(stand):
+    stand()
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """(The reporter of a thread that stands still, how often the Flight Recorder was asked)."""
+    dumps = []
     monkeypatch.setattr(collectives, "unfinished_or_last", lambda: dumps.append(1) or (None, False))
-    part = SimpleNamespace(start=0, marks=[])
-    clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
-    listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3, world_size=4))
-    yield stack.StackReporter(listener), dumps
-    let_go.set()
-    thread.join()
+    with standing(stands_still) as thread:
+        part = SimpleNamespace(start=0, marks=[])
+        clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
+        listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3, world_size=4))
+        yield stack.StackReporter(listener), dumps
 
 
 def test_what_python_does_to_import_a_module_is_no_place_where_a_script_stands(tmp_path, monkeypatch):
@@ -73,39 +88,29 @@ def test_for_a_viewer_the_flight_recorder_is_left_alone_however_often_it_asks(ma
 
 def test_a_file_whose_name_is_no_utf_8_can_be_sent(made):
     where, _ = made
-    let_go, there = threading.Event(), threading.Event()
-    code = compile("there.set(); let_go.wait(60)", "/home/somebody/tr\udcffin.py", "exec")
-    thread = threading.Thread(target=exec, args=(code, {"there": there, "let_go": let_go}))
-    thread.start()
-    assert there.wait(30)
-    where._listener.thread = thread.ident
-    taken = where.capture(1000.0)
-    let_go.set()
-    thread.join()
+    code = compile("stand()", "/home/somebody/tr\udcffin.py", "exec")
+    with standing(lambda stand: exec(code, {"stand": stand})) as thread:
+        where._listener.thread = thread.ident
+        taken = where.capture(1000.0)
     assert "/home/somebody/tr?in.py:1 <module>" in msgspec.msgpack.decode(encode(taken))[7]
 
 
 def test_reading_the_stack_keeps_nothing_of_the_script_alive(made):
     """Without a collection: an optimizer that lived on was taken for one of the next loop's."""
     where, _ = made
-    let_go, there, left = threading.Event(), threading.Event(), []
+    left = []
 
-    def trains():
+    def trains(stand):
         optimizer = threading.Event()  # any object that can be referred to weakly
         left.append(weakref.ref(optimizer))
-        there.set()
-        let_go.wait(60)
+        stand()
 
-    thread = threading.Thread(target=trains)
-    thread.start()
-    assert there.wait(30)
-    where._listener.thread = thread.ident
     gc.disable()
     try:
-        where.has_moved()
-        where.capture(1000.0)
-        let_go.set()
-        thread.join()
+        with standing(trains) as thread:
+            where._listener.thread = thread.ident
+            where.has_moved()
+            where.capture(1000.0)
         assert left[0]() is None
     finally:
         gc.enable()
