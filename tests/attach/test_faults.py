@@ -97,10 +97,12 @@ def test_the_successor_of_a_killed_supervisor_waits_for_the_debugger_that_is_sti
 def test_a_stopped_rank_is_not_entered_and_the_line_says_how_to_continue_it(survives, attach):
     pid = survives.pids[1]
     os.kill(pid, signal.SIGSTOP)
-    assert attach(survives).wait(LONG) == 2
+    try:
+        assert attach(survives).wait(LONG) == 2
+    finally:
+        os.kill(pid, signal.SIGCONT)
     (line,) = said(survives).splitlines()
     assert f"attach again after kill -CONT {pid}" in line
-    os.kill(pid, signal.SIGCONT)
 
 
 def test_on_a_full_disk_it_says_so_in_one_line(small_disk: Callable[[float], SmallDisk], survives, attach, monkeypatch):
