@@ -37,7 +37,8 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
     wanted = {f"--{name}": place for name, place in places.items() if place}
     if not wanted:
         raise UsageError(f"publish needs a destination: give at least one of {', '.join(PACKAGES)}")
-    print(plain(f"{target.name} ({target.id}) goes to {', '.join(wanted)}"), flush=True)
+    tools = ", ".join(option.removeprefix("--") for option in wanted)
+    print(plain(f"writing {target.name} ({target.id}) to {tools}"), flush=True)
 
     def begin() -> dict[str, Tracker]:
         return {option: opened(option, place, target) for option, place in wanted.items()}
