@@ -47,9 +47,10 @@ _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that use an argument or the store's timeout instead of the timeout of a process group."""
 _CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
 """Functions, called by scripts, in which ranks wait for each other."""
+_BACKWARD = "_engine_run_backward"
 _DDP = {
     "_sync_buffers": "DDP's buffer broadcast",
-    "_engine_run_backward": "DDP's gradient all-reduce",
+    _BACKWARD: "DDP's gradient all-reduce",
     "_verify_param_shape_across_processes": "DDP's check of the model",
     "_sync_module_states": "DDP's first broadcast of the model",
     "_pre_forward": "DDP's broadcast of its new buckets",
@@ -130,7 +131,7 @@ class StackReporter:
         elif self._recorded is None and not brief:
             self._recorded = collectives.unfinished_or_last()
             self._scopes = [scope for line in lines for scope in scopes.enclosing_line(*line)][:MAX_SCOPES]
-        collective, blocked = self._collective(library)
+        collective, blocked = self._collective(library, brief=brief)
         return Stack(
             rank=listener.identity.rank,
             pid=os.getpid(),
@@ -149,21 +150,37 @@ class StackReporter:
             worker=listener.passes.awaited_pid() if any(f" {LOADER_ITERATOR}" in frame for frame in frames) else 0,
         )
 
-    def _collective(self, library: list[str]) -> tuple[Collective | None, bool]:
+    def _collective(self, library: list[str], *, brief: bool) -> tuple[Collective | None, bool]:
         """Return the collective in which the thread is blocked, or the last one, and whether it is blocked.
 
-        library: names of torch's functions at the inner end of the stack; empty while the script's own code runs.
+        Args:
+            library: Names of torch's functions at the inner end of the stack; empty while the script's own code runs.
+            brief: True if the run makes progress, as far as the hub knows.
+
         """
         called = [function for function in library if function in _CALLS]
         # all_gather_object calls all_gather. The outermost is the one that the script called.
-        waits = _DDP if self._listener.identity.world_size > 1 else {}  # A single rank waits for no other one.
-        name = called[-1] if called else next((waits[function] for function in library if function in waits), None)
+        waits = (_DDP[function] for function in library if self._waits_in(function, brief=brief))
+        name = called[-1] if called else next(waits, None)
         if self._recorded is not None and name not in MEETINGS:
             last, inside = self._recorded
             if last is None or not (inside and library):
                 return last, False  # The thread computes, in torch or in the script.
             return replace(last, name=name or last.name), True
         return (Collective(name), True) if name else (None, False)
+
+    def _waits_in(self, function: str, *, brief: bool) -> bool:
+        """Return whether a rank inside this function waits for others.
+
+        Inside a backward, ranks of a run that makes progress mostly compute. A single rank never waits.
+
+        Args:
+            function: A function of torch on the stack.
+            brief: True if the run makes progress, as far as the hub knows.
+
+        """
+        may_compute = function == _BACKWARD and brief and not self._overdue()
+        return function in _DDP and self._listener.identity.world_size > 1 and not may_compute
 
 
 def _timeout_s(collective: Collective | None) -> float | None:

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -125,8 +126,12 @@ def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
     assert where.is_due(1000.0 + stack.EVERY_S)
 
 
-def test_a_single_rank_in_its_backward_waits_for_no_other_rank(made):
+def test_a_rank_in_its_backward_waits_if_it_has_peers_and_the_run_does_not_make_progress(made):
     where, _ = made
-    assert where._collective(["_engine_run_backward"])[1]
+    assert where._collective(["_engine_run_backward"], brief=False)[1]
+    assert where._collective(["_engine_run_backward"], brief=True)[1], "its step is overdue"
+    where._listener.clock.part.start = time.monotonic_ns()
+    assert where._collective(["_engine_run_backward"], brief=True) == (None, False)
+    assert where._collective(["_sync_buffers"], brief=True)[1]
     where._listener.identity.world_size = 1
-    assert where._collective(["_engine_run_backward"]) == (None, False)
+    assert where._collective(["_engine_run_backward"], brief=False) == (None, False)
