@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from ddpmon import runs
-from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
+from ddpmon.errors import DdpmonError, RunNotFoundError
 from ddpmon.runs import changing
 from tests.conftest import wait_for
 
@@ -26,20 +24,6 @@ def run(home):
     )  # fmt: skip
     runs.create(made)
     return made
-
-
-def test_another_name_is_found_by_it(run):
-    assert runs.rename(run, "after-the-fix").name == "after-the-fix"
-    assert runs.find("after-the-fix").id == run.id
-    with pytest.raises(RunNotFoundError):
-        runs.find("mnist")
-
-
-@pytest.mark.parametrize("name", ["", "-x", "a b", "../up", "a/b", "x" * 65, "ä"])
-def test_the_names_that_ddpmon_run_refuses_are_refused(run, name):
-    with pytest.raises(UsageError, match="--name"):
-        runs.rename(run, name)
-    assert runs.load(run.id) == run
 
 
 def test_a_disk_that_takes_nothing_is_one_line(run, monkeypatch):
@@ -109,41 +93,6 @@ def test_what_is_being_deleted_is_no_run(run):
     folder.rename(folder.with_name(f".deleted-{run.id}"))
     assert runs.all_ids() == []
     assert runs.all_runs() == []
-
-
-def test_variables_that_were_set_for_a_run_reach_its_command(home):
-    from ddpmon.launch import start, stop
-
-    wanted = start.new_run(
-        runs.new_id(), name="test", argv=["sh", "-c", "env"], script="env", script_args=[], cwd=str(home),
-        world_size=0, environment={"GREETING": "two words"},
-    )  # fmt: skip
-    run = start.start(wanted)
-    ended = stop.wait_until_gone(run, 30.0)
-    assert ended is not None
-    printed = (runs.run_dir(run.id) / "logs" / "launcher.log").read_text().splitlines()
-    assert "GREETING=two words" in printed
-    assert f"PWD={home}" in printed
-    assert json.loads((runs.run_dir(run.id) / "run.json").read_text())["environment"] == {"GREETING": "two words"}
-    assert time.time() > run.created_at
-
-
-def test_a_held_lock_is_seen_until_its_holder_dies_and_taken_by_one_alone(run):
-    assert not runs.held(run.id)
-    program = "import sys; from ddpmon import runs; runs.hold(sys.argv[1]); print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, run.id], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        holder.stdout.readline()
-        assert runs.held(run.id)
-        with pytest.raises(DdpmonError, match="already has a supervisor process"):
-            runs.hold(run.id)
-        holder.kill()
-        holder.wait()
-    assert not runs.held(run.id)
-    lock = runs.hold(run.id)
-    assert runs.held(run.id)
-    os.close(lock)
 
 
 def test_a_process_whose_name_is_no_text_is_seen(run):

@@ -30,16 +30,6 @@ def test_a_late_rank_is_seen_by_the_hub_and_in_the_report():
     assert shown.report["steps"]["count"] == 300
 
 
-def test_a_slowdown_of_all_ranks_is_told_with_its_phase_and_first_step():
-    shown, truth, scored = played("all ranks: backward +30%", ranks=3, steps=400)
-    (live,) = shown.moments[-1].findings
-    assert live.kind == "run_slowed"
-    assert live.ranks == truth.ranks == (0, 1, 2)
-    assert live.phase == truth.phase
-    assert scored.right
-    assert scored.since_off <= 5
-
-
 def test_a_phase_that_takes_many_times_as_long_is_told_in_ms():
     other = SCENARIOS["all ranks: backward +30%"].make
     shown, _, _ = played(

@@ -6,11 +6,9 @@ import time
 import pytest
 
 from ddpmon import runs
-from ddpmon.errors import RecordingError
 from ddpmon.messages import SeriesRequest, ViewRequest
 from ddpmon.source import LiveSource, RecordedSource, attach
 from tests.hub.conftest import stage, until  # noqa: F401  a fixture is used by its name
-from tests.recordings import UNUSABLE
 from tests.worlds import own_times, records
 
 
@@ -105,19 +103,6 @@ def test_an_ended_run_is_shown_from_its_recording(stage):  # noqa: F811
     assert source.snapshot() is source.snapshot()
     assert source.snapshot().state == "done"
     source.close()
-
-
-@pytest.mark.parametrize("damaged", [name for name in UNUSABLE if name != "empty"])  # such a run has a report
-def test_a_recording_that_cannot_be_used_says_so_in_one_line(stage, damaged):  # noqa: F811
-    damage, words = UNUSABLE[damaged]
-    stage.hub()
-    train(stage)
-    stage.finish()
-    damage(stage.dir / "telemetry.db")
-    with pytest.raises(RecordingError) as error:
-        attach(stage.run)
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_run_that_ended_before_it_recorded_anything_says_why(stage):  # noqa: F811

@@ -54,7 +54,7 @@ def test_a_foreign_run_steers_no_terminal(foreign):
     for command in (
         ["ls"], ["status", foreign], ["attach", "--once", foreign], ["attach", "--headless", foreign],
         ["report", foreign], ["report", "--format", "md", foreign], ["logs", foreign], ["logs", "--rank", "0", foreign],
-        ["stop", foreign], ["stack", foreign], ["diff", foreign, foreign], ["diff", foreign],
+        ["stop", foreign], ["stack", foreign], ["diff", foreign, foreign],
         ["export", "--format", "openmetrics", foreign], ["status", "--json", foreign], ["ls", "--json"],
     ):  # fmt: skip
         written = said(*command)
@@ -87,13 +87,6 @@ def test_what_was_mistyped_steers_no_terminal(home, arguments):
     written = said(*arguments, code=(1, 2))
     assert written.startswith("ddpmon: ")
     assert not STEERS.search(written), written
-
-
-def test_neither_do_they_where_the_output_is_kept(cli, foreign):
-    for command in (["ls"], ["status", foreign], ["attach", "--once", foreign], ["report", foreign], ["logs", foreign],
-                    ["stop", foreign], ["attach", FOREIGN], ["run", FOREIGN]):  # fmt: skip
-        result = cli(*command)
-        assert not STEERS.search(result.stdout + result.stderr), command
 
 
 def test_a_foreign_run_steers_no_dashboard_and_no_program_of_its_own(foreign):

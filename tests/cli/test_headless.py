@@ -190,12 +190,6 @@ def test_ctrl_c_in_attach_only_leaves_and_a_stop_from_elsewhere_is_learnt_by_eve
     assert (again.returncode, again.stdout) == (0, f"train ({started.id}) has ended already\n")
 
 
-def test_stop_now_by_name_does_not_wait_for_the_grace(headless, cli):
-    _, started = headless(STUBBORN, "--grace", "600", "--name", "stubborn")
-    assert cli("stop", "--now", "stubborn").returncode == 0
-    assert started.run.exit_code == 128 + signal.SIGKILL
-
-
 def test_stop_ends_a_run_whose_supervisor_was_killed_and_who_waits_for_it_learns_of_it(headless, cli):
     watcher, started = headless(CLEAN_UP)
     supervisor, agent = started.run.supervisor, started.run.agent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon import runs
+from ddpmon.errors import RunNotFoundError, UsageError
 from tests.cli.test_bad_input import refused
 from tests.in_process import called_in_a_terminal
 
@@ -13,11 +14,16 @@ def test_rename_gives_another_name(cli, made):
     run = made()
     told = cli("rename", "mnist", "before")
     assert (told.returncode, told.stdout) == (0, f"mnist ({run.id}) is now before\n")
-    assert runs.load(run.id).name == "before"
+    assert runs.find("before").id == run.id
+    with pytest.raises(RunNotFoundError):
+        runs.find("mnist")
 
 
 def test_rename_refuses_what_is_no_name_and_what_is_no_run(cli, made):
-    made()
+    run = made()
+    for name in ("", "-x", "a b", "../up", "a/b", "x" * 65, "ä"):
+        with pytest.raises(UsageError, match="--name"):
+            runs.rename(run, name)
     assert "--name 'a b'" in refused(cli("rename", "mnist", "a b"))
     other = made(name="taken")
     assert f"run {other.id} already has the name taken" in refused(cli("rename", "mnist", "taken"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+from ddpmon import runs
 from ddpmon.cli.commands.replaying import unpack
-from tests.conftest import ddpmon_program
+from tests.conftest import ddpmon_program, wait_for
 from tests.in_process import called
 from tests.tui.terminal import Terminal
 
@@ -37,17 +39,14 @@ def test_a_config_file_with_an_unknown_column_is_refused_in_one_line(line, tmp_p
     assert "foo" in said
 
 
-@pytest.mark.parametrize(("screen", "size", "shown"), [
-    ("inspect", (80, 24), "─rank 2 · node01"), ("logs", (160, 50), "─output of all ranks"),
-])  # fmt: skip
-def test_a_screen_of_a_run_that_ended_is_text_on_stdout(line, screen, size, shown):
-    done = snapshot(line.name, "--screen", screen, "--size", "{}x{}".format(*size))
+def test_a_screen_of_a_run_that_ended_is_text_on_stdout(line):
+    done = snapshot(line.name, "--screen", "inspect", "--size", "80x24")
     assert (done.returncode, done.stderr) == (0, "")
     rows = done.stdout.split("\n")
-    assert len(rows) == size[1] + 1
-    assert max(map(len, rows)) <= size[0]
+    assert len(rows) == 24 + 1
+    assert max(map(len, rows)) <= 80
     assert "✔ DONE     line  4 ranks" in rows[0]
-    assert shown in done.stdout
+    assert "─rank 2 · node01" in done.stdout
     assert "coming…" not in done.stdout
 
 
@@ -65,7 +64,7 @@ def test_an_svg_is_in_colours_and_fetches_nothing(line, tmp_path):
 
 def test_a_png_is_drawn_where_there_is_a_program_for_it_and_refused_in_a_line_where_there_is_none(line, tmp_path):
     path = tmp_path / "world.png"
-    done = snapshot("-o", str(path), PATH="/nowhere")
+    done = called("snapshot", "-o", str(path), env={**os.environ, "PATH": "/nowhere"})
     assert done.returncode == 2
     assert done.stderr.startswith("ddpmon: PNGs need rsvg-convert, which is missing: install librsvg2-bin, or write")
     assert not path.exists()
@@ -88,13 +87,9 @@ def test_what_cannot_be_drawn_is_said_in_a_line(line, words, said):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.e2e
-def test_a_run_that_goes_on_is_drawn_as_it_is_now(home):
-    command = ["exec", "--", sys.executable, "-c", "import time; time.sleep(600)"]
-    with Terminal("ddpmon", *command) as first:
-        first.wait_for("WAITING")
-        first.press(b"q")
-        assert first.wait_end() == 0
+def test_a_run_that_goes_on_is_drawn_as_it_is_now(launch):
+    started = launch(sys.executable, "-c", "import time; time.sleep(600)")
+    wait_for((runs.socket_dir(started.id) / "view.sock").exists)
     done = snapshot("--size", "80x24")
     assert done.returncode == 0
     assert "WAITING" in done.stdout.splitlines()[0]

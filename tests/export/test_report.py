@@ -10,7 +10,7 @@ import pytest
 from ddpmon.analysis.report import report as make_report
 from ddpmon.export import report
 from ddpmon.export.width import columns
-from ddpmon.messages import PHASES, STAGE_TRAINING, Hello
+from ddpmon.messages import STAGE_TRAINING, Hello
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
@@ -46,62 +46,6 @@ def slow_run(**kwargs):
     return built(records(own, samples=64, **kwargs))
 
 
-def test_it_has_exactly_the_fields_of_schema_1():
-    made = slow_run(loss=[[2.5] * 4] * 100)
-    assert list(made) == [
-        "schema",
-        "run",
-        "steps",
-        "time",
-        "ranks",
-        "efficiency",
-        "efficiency_since_start",
-        "all_reduce",
-        "collectives",
-        "what_if",
-        "cost",
-        "verdict",
-        "verdict_findings",
-        "clocks",
-        "findings",
-    ]
-    assert set(made["run"]) == {
-        *("id", "name", "world_size", "nnodes", "state", "exit_code", "started_at", "ended_at"),
-        *("live_state", "stale_s", "restarts", "attempts", "parallelism", "unmeasured", "measured", "attached"),
-    }
-    assert set(made["steps"]) == {
-        "count", "total", "epoch", "epochs", "window", "step_ms", "samples_per_s", "records_lost", "refused",
-        "accumulation", "losses_of", "p50_interval_ms",
-    }  # fmt: skip
-    assert set(made["steps"]["step_ms"]) == {"mean", "p50", "p95", "max"}
-    assert set(made["ranks"][0]) == {
-        "rank", "host", "pid", "device", "steps", "own_ms", "over_median", "phases_ms", "critical_share", "late_ms",
-        "loss",
-        "samples_per_s", "gpu", "cpu_percent", "rss_bytes", "cpu_starved_share", "exit",
-        "tokens_per_s", "learning_rate", "gc_ms", "major_faults_per_s", "read_bytes_per_s", "written_bytes_per_s",
-        "threads", "named_ms", "window", "minor_faults_per_s", "sent_bytes_per_s", "received_bytes_per_s",
-        "io_wait_share", "cores_busy_share", "worker_memory_bytes", "memory_left_bytes",
-    }  # fmt: skip
-    assert tuple(made["ranks"][0]["phases_ms"]) == PHASES
-    assert set(made["efficiency"]) == {
-        "parallel", "load_balance", "load_balance_persistent", "load_balance_moving", "communication",
-    }  # fmt: skip
-    assert set(made["all_reduce"]) == {
-        "bytes_per_step",
-        "wait_ms",
-        "transfer_ms",
-        "exposed_share",
-        "bus_bandwidth_gb_s",
-        "buckets",
-    }
-    assert set(made["findings"][0]) == {
-        "kind", "severity", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "text", "advice",
-        "cost_s", "episodes", "reported_at", "ended_at", "lost_hours",
-    }  # fmt: skip
-    assert made["schema"] == 1
-    json.loads(json.dumps(made, allow_nan=False))
-
-
 def test_its_numbers_are_those_of_the_run():
     made = slow_run()
     assert made["steps"]["window"] == [2, 101]
@@ -119,6 +63,7 @@ def test_its_numbers_are_those_of_the_run():
 
 def test_what_was_not_measured_is_null():
     made = slow_run()
+    assert made["schema"] == 1
     rank = made["ranks"][0]
     assert rank["gpu"] is rank["cpu_percent"] is rank["rss_bytes"] is rank["loss"] is rank["cpu_starved_share"] is None
     assert made["all_reduce"]["bus_bandwidth_gb_s"] is None

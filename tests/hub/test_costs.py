@@ -61,19 +61,19 @@ def test_each_window_has_its_own_efficiencies_and_the_count_goes_on_where_a_hub_
 
 
 def test_the_report_tells_of_all_steps_where_it_covers_fewer(home, monkeypatch):
-    run = record(story(steps=1800, begin=600, end=1200))
+    run = record(story(1200, 2, late=1, begin=300, end=600))
     whole = report.build(run)
     assert whole["efficiency_since_start"] is None  # it covers them all
     assert "all steps" not in report.text(whole)
-    monkeypatch.setattr("ddpmon.recording.recorded.REPORT_RECORDS", 2400)
+    monkeypatch.setattr("ddpmon.recording.recorded.REPORT_RECORDS", 600)
     part = report.build(run)
-    assert part["steps"]["window"] == [1201, 1800]
-    assert part["efficiency_since_start"]["window"] == [2, 1800]
+    assert part["steps"]["window"] == [601, 1200]
+    assert part["efficiency_since_start"]["window"] == [2, 1200]
     assert part["efficiency_since_start"]["load_balance"] == pytest.approx(
         whole["efficiency"]["load_balance"], abs=1e-3
     )
     assert part["efficiency_since_start"]["load_balance"] < part["efficiency"]["load_balance"] - 0.03
-    (line,) = [line for line in report.text(part).splitlines() if line.startswith("all steps, 2 to 1,800")]
+    (line,) = [line for line in report.text(part).splitlines() if line.startswith("all steps, 2 to 1,200")]
     assert "efficiency" in line
 
 

@@ -139,7 +139,7 @@ def changed_history(run):
 
 
 def test_a_damaged_history_is_made_anew_from_the_rows(home):
-    run = record()
+    run = record(story(600, 2, late=1, begin=200, end=400))
     before = recorded_state(run)[1].histories
     with changed_history(run) as saved:
         saved["histories"]["steps"]["levels"] = [(7, b"?")]
@@ -150,8 +150,8 @@ def test_a_damaged_history_is_made_anew_from_the_rows(home):
 
 
 def test_a_recording_that_plays_shows_each_up_to_its_cursor(home):
-    player = Player(record(accuracy=True))
-    for seconds in (60.0, 20.0, 21.0, 70.0, 12.0):
+    player = Player(record(story(900, 2, late=1, begin=300, end=600), accuracy=True))
+    for seconds in (30.0, 12.0, 13.0):
         for name in ("loss", "wait", "cpu", "log:accuracy"):
             series = player.snapshot_at(BEGAN + seconds, ViewRequest(series=SeriesRequest((name,)))).series
             assert seconds - 3.5 < series.seconds[-1] <= seconds + 1e-3, name

@@ -28,6 +28,14 @@ SELECT 1 process, i first_step, i last_step, 1 count, i first_end_us, i last_end
 """
 
 
+HARMLESS = """
+UPDATE samples SET cpu_percent = 9e999, rss_bytes = 'x';
+UPDATE events SET at = NULL, severity = 7;
+UPDATE checkpoints SET value = x'00';
+DELETE FROM meta;
+"""
+
+
 @pytest.fixture
 def run(home):
     return record(story(STEPS, RANKS, late=1, begin=200, end=400), events=[(3.0, "connected"), (9.0, "late")])
@@ -232,17 +240,13 @@ def test_a_hub_goes_on_with_what_is_whole_of_a_damaged_recording(stage):
 @pytest.mark.parametrize(
     ("change", "lost"),
     [
-        ("UPDATE processes SET last_step = 9007199254740992", 0),
         ("UPDATE processes SET last_step = 9007199254740990, steps = 9007199254740990", 0),
         ("UPDATE processes SET steps = 'many' WHERE rank = 1", 0),
         ("UPDATE step_blocks SET rows = x'00' WHERE first_step = 301", 200),
         ("UPDATE step_blocks SET rows = 'none', records = 5 WHERE first_step IN (1, 101)", 400),
         ("UPDATE step_blocks SET records = rows WHERE first_step = 201", 200),
-        ("UPDATE samples SET cpu_percent = 9e999, rss_bytes = 'x'", 0),
-        ("UPDATE events SET at = NULL, severity = 7", 0),
-        ("UPDATE checkpoints SET value = x'00'", 0),
+        (HARMLESS, 0),
         ("UPDATE processes SET hello = x'00'", 0),
-        ("DELETE FROM meta", 0),
         ("DROP TABLE events", 0),
         (ENDLESS, 1200),
     ],
@@ -286,7 +290,7 @@ def test_what_ranks_were_told_is_safe_is_there_whenever_the_hub_is_killed(stage)
     told = records(own_times(4000, 1), first=1)[0]
     rank = stage.rank(0, world_size=1)
     sent = acknowledged = 0
-    for _ in range(6):
+    for _ in range(4):
         hub = stage.hub()
         rank.join()
         for batch in range(acknowledged + 1, sent + 1):  # as a probe does for a new hub

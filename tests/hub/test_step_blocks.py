@@ -10,9 +10,8 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.analysis.steps.table import ROW, column_bytes
-from ddpmon.hub.hub import TICK_S
 from ddpmon.messages import STAGE_ENDED, Batch, Step
-from ddpmon.recording import schema, write_queue
+from ddpmon.recording import schema
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.recording import Recording, recording_path
 from ddpmon.recording.write_queue import WriteQueue
@@ -69,14 +68,6 @@ def test_steps_that_compress_too_well_are_kept_as_they_are():
     read, further = schema.block_steps(*row[-2:])
     assert len(read) + len(further) == schema.BLOCK_STEPS
     assert further == records
-
-
-def test_a_run_of_64_ranks_is_written_with_every_tick_of_its_hub():
-    queue = WriteQueue()
-    queue.processes = dict.fromkeys(range(64))
-    assert queue.gather_s <= TICK_S
-    queue.processes = dict.fromkeys(range(1024))
-    assert queue.gather_s == write_queue.MAX_GATHER_S
 
 
 def test_counters_of_a_process_are_those_of_what_is_recorded(home, monkeypatch):

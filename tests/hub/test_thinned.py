@@ -18,14 +18,12 @@ from tests.recordings import BEGAN, change_steps, record
 
 
 def test_the_report_is_the_same_and_counts_no_merged_step_as_lost(home):
-    own = slow()
+    own = slow(1800)
     whole = report.build(record(own))
     shutil.rmtree(runs.run_dir(whole["run"]["id"]))
-    thinned = report.build(record(own, room=(1, 2 * 1200)))
-    assert counts(runs.load(whole["run"]["id"]))["steps"] == 2400
-    window = {"count", "window", "samples_per_s", "records_lost"}
-    assert {name: thinned["steps"][name] for name in ("count", "records_lost")} == {"count": 3000, "records_lost": 0}
-    assert window <= thinned["steps"].keys()
+    thinned = report.build(record(own, room=(1, 2 * 800)))
+    assert counts(runs.load(whole["run"]["id"]))["steps"] == 1600
+    assert {name: thinned["steps"][name] for name in ("count", "records_lost")} == {"count": 1800, "records_lost": 0}
     assert thinned["what_if"] is not None
     # Of steps that were merged nobody can tell any more that a rank was slow in them.
     assert thinned["verdict"] == whole["verdict"].partition(";")[0]
@@ -49,14 +47,14 @@ def test_replay_shows_merged_steps_by_their_means_and_says_so(home):
     own = slow()
     whole = record(own)
     player = Player(whole)
-    at = [BEGAN + seconds for seconds in (60.0, 270.0, 290.0, 500.0)]
+    at = [BEGAN + seconds for seconds in (270.0, 500.0)]
     expected = [player.snapshot_at(moment) for moment in at]
     player.close()
     shutil.rmtree(runs.run_dir(whole.id))
     player = Player(record(own, room=SOME_ROOM))
     shown = [player.snapshot_at(moment) for moment in at]
     said = [[event.text for event in shot.events if "means over" in event.text] for shot in shown]
-    assert [len(texts) for texts in said] == [1, 1, 1, 0]
+    assert [len(texts) for texts in said] == [1, 0]
     assert {text.split("means over ")[1].split(" for ")[0] for texts in said for text in texts} <= set(WIDTHS_US)
     for before, after in zip(expected, shown, strict=True):
         assert after.step == pytest.approx(before.step, abs=6)
@@ -109,7 +107,7 @@ def test_rows_that_cannot_be_are_left_out_of_a_replay(home):
         change(run, f"UPDATE rollup SET {what} WHERE {turns}")
     assert all(counts), "each of them is in some rows"
     player = Player(run)
-    shown = [player.snapshot_at(BEGAN + seconds) for seconds in (begin + 30, (begin + end) / 2 + 5, end - 5, end + 90)]
+    shown = [player.snapshot_at(BEGAN + seconds) for seconds in (begin + 30, end - 5)]
     assert all(0 < shot.step <= 3000 for shot in shown)
     assert shown[0].step < shown[-1].step
     player.step_from(BEGAN + end - 5, 1)

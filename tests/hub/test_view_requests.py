@@ -24,7 +24,7 @@ from ddpmon.messages.changes import apply_changes
 from ddpmon.source import LiveSource, RecordedSource
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
-from tests.recordings import BEGAN, record
+from tests.recordings import BEGAN, record, story
 from tests.worlds import own_times, records
 
 HEAT = ViewRequest(heat=SeriesRequest(("own",), per_column=1, rows=10, columns=60))
@@ -100,12 +100,12 @@ def test_a_recording_tells_what_devices_did_second_by_second(home):
 
 
 def test_a_replay_shows_the_heat_of_the_moment(home):
-    source = ReplaySource(record(events=[(30.0, "late")]))
+    source = ReplaySource(record(story(700, 3, begin=200, end=500), events=[(20.0, "late")]))
     try:
         source.toggle()
         source.request_view(HEAT)
         source.jump(1)
-        shown = wait_for(lambda: (s := source.snapshot()) and s.at == BEGAN + 30 and s.heat and s)
+        shown = wait_for(lambda: (s := source.snapshot()) and s.at == BEGAN + 20 and s.heat and s)
         assert shown.heat.last_step == shown.step
         assert shown.heat.rows[2].hot_share > 0.5
         source.request_view(ViewRequest())

@@ -17,7 +17,9 @@ from tests.recordings import BEGAN, record, story
 
 @pytest.fixture
 def player(home):
-    made = Player(record(events=[(4.0, "connected"), (30.0, "late"), (60.0, "well again")], judged="all"))
+    """One rank is late from 15 s to 28.5 s."""
+    own = story(900, ranks=3, begin=300, end=600)
+    made = Player(record(own, events=[(4.0, "connected"), (15.0, "late"), (30.0, "well again")], judged="all"))
     yield made
     made.close()
 
@@ -27,19 +29,16 @@ def kinds(shot):
 
 
 def test_it_tells_the_story_in_its_order(player):
-    before, early, late, after = (player.snapshot_at(BEGAN + s) for s in (2.0, 20.0, 30.0, 65.0))
+    before, early, late, after = (player.snapshot_at(BEGAN + s) for s in (2.0, 12.0, 20.0, 37.5))
     assert (before.state, before.step, before.loss) == ("waiting", 0, None)
     assert (early.state, kinds(early)) == ("running", [])
     assert (late.state, kinds(late)) == ("slow", [("straggler", 2)])
-    assert late.findings[0].since_step == pytest.approx(601, abs=2)
+    assert late.findings[0].since_step == pytest.approx(301, abs=2)
     assert (after.state, kinds(after)) == ("running", [])
     assert early.step < late.step < after.step
     assert early.loss > late.loss > after.loss
-
-
-def test_the_events_are_those_that_had_happened(player):
-    assert [event.text for event in player.snapshot_at(BEGAN + 40).events] == ["connected", "late"]
-    assert [event.text for event in player.snapshot_at(BEGAN + 10).events] == ["connected"]
+    assert [event.text for event in early.events] == ["connected"]
+    assert [event.text for event in late.events] == ["connected", "late"]
 
 
 def test_its_end_is_what_the_recording_shows(player):
@@ -55,7 +54,7 @@ def test_a_run_that_was_stopped_is_not_being_stopped_before_that(home):
     player.close()
 
 
-PLACES = st.lists(st.floats(0.0, 40.0), min_size=1, max_size=4)
+PLACES = st.lists(st.floats(0.0, 40.0), min_size=1, max_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,7 @@ def straight(tmp_path_factory):
         yield lambda: (run, shown)  # hypothesis would print what it is, at length
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(PLACES)
 def test_wherever_it_came_from_a_place_looks_the_same(straight, places):
     run, shown = straight()
@@ -92,14 +91,14 @@ def test_wherever_it_came_from_a_place_looks_the_same(straight, places):
 
 
 def test_a_jump_reads_a_bounded_part_of_a_long_run(home, monkeypatch):
-    """Play two and a half minutes and 9,000 records: the steps between two places are not read."""
+    """Play two minutes and 7,200 records: the steps between two places are not read."""
     monkeypatch.setattr(playback, "LEAD_RECORDS", 1_400)
-    player = Player(record(story(4_500, ranks=2, late=1, begin=4_000, end=4_500)))
+    player = Player(record(story(3_600, ranks=2, late=1, begin=3_200, end=3_600)))
     read, steps_from = [], Merged.steps_from
     monkeypatch.setattr(Merged, "steps_from", lambda *args: read.append(steps_from(*args)) or read[-1])
-    assert player.snapshot_at(player.end - 5.0).step > 4_200
-    assert player.snapshot_at(BEGAN + 75).state == "running"
-    assert 1_000 < sum(map(len, read)) < 6_000
+    assert player.snapshot_at(player.end - 5.0).step > 3_300
+    assert player.snapshot_at(BEGAN + 60).state == "running"
+    assert 1_000 < sum(map(len, read)) < 4_800
     player.close()
 
 
@@ -122,7 +121,7 @@ def test_a_rank_that_died_is_well_until_then(home):
 
 
 def test_from_step_to_step_and_back(player):
-    at = BEGAN + 20
+    at = BEGAN + 12
     shown = player.snapshot_at(at).step
     for by, step in ((1, shown + 1), (1, shown + 2), (-1, shown + 1), (-1, shown)):
         at = player.step_from(at, by)
@@ -132,10 +131,10 @@ def test_from_step_to_step_and_back(player):
 
 
 def test_from_event_to_event(player):
-    assert player.event_from(BEGAN + 10, 1) == BEGAN + 30
-    assert player.event_from(BEGAN + 30, 1) == BEGAN + 60
-    assert player.event_from(BEGAN + 60, 1) == player.end
-    assert player.event_from(BEGAN + 60, -1) == BEGAN + 30
+    assert player.event_from(BEGAN + 10, 1) == BEGAN + 15
+    assert player.event_from(BEGAN + 15, 1) == BEGAN + 30
+    assert player.event_from(BEGAN + 30, 1) == player.end
+    assert player.event_from(BEGAN + 30, -1) == BEGAN + 15
     assert player.event_from(BEGAN + 1, -1) == player.begin
 
 
@@ -147,9 +146,9 @@ def test_a_recording_without_a_step_is_refused_in_one_line(home):
 
 def test_a_step_that_cannot_be_read_is_lost_and_the_rest_plays_on(player):
     with sqlite3.connect(player._recording.path) as db:
-        db.execute("UPDATE step_blocks SET rows = x'c1' WHERE first_step = 901")
+        db.execute("UPDATE step_blocks SET rows = x'c1' WHERE first_step = 401")
     db.close()
-    assert player.snapshot_at(BEGAN + 20).records_lost == 0
-    shot = player.snapshot_at(BEGAN + 60)
-    assert shot.records_lost == 400
-    assert shot.window[1] > 1000
+    assert player.snapshot_at(BEGAN + 10).records_lost == 0
+    shot = player.snapshot_at(BEGAN + 32)
+    assert shot.records_lost == 300
+    assert shot.window[1] > 600

@@ -27,9 +27,8 @@ def test_whatever_breaks_on_the_way_the_dashboard_shows_the_last_state_and_comes
         shows_it(terminal)
         a_line_that_is_cut_shows_the_last_state_with_its_age(far, terminal)
         while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal)
-        for who in ("relay", "ssh"):
-            a_killed_relay_or_ssh_is_replaced(far, terminal, who)
-            a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, terminal, who)
+        a_killed_relay_is_replaced(far, terminal)
+        a_stopped_ssh_is_silence_until_it_goes_on(far, terminal)
         a_hub_that_dies_there_is_silence_of_the_hub_not_of_the_line(training, terminal)
         terminal.press(b"q")
         assert terminal.wait_end() == 0
@@ -64,23 +63,22 @@ def while_there_is_no_machine_it_says_so_and_stops_nothing(far, terminal):
     shows_it(terminal)
 
 
-def a_killed_relay_or_ssh_is_replaced(far, terminal, who):
-    relay, ssh = far.the_relay(), its_ssh(terminal)
+def a_killed_relay_is_replaced(far, terminal):
+    relay = far.the_relay()
     with far.locked():
-        (relay if who == "relay" else ssh).kill()
+        relay.kill()
         terminal.wait_until(lambda shown: "STALE" in shown and "there: " in shown, "a word about the line")
     shows_it(terminal)
     wait_for(lambda: not relay.is_running())
     assert far.the_relay() != relay
 
 
-def a_stopped_relay_or_ssh_is_silence_until_it_goes_on(far, terminal, who):
-    relay = far.the_relay()
-    stopped = relay if who == "relay" else its_ssh(terminal)
-    stopped.send_signal(signal.SIGSTOP)
+def a_stopped_ssh_is_silence_until_it_goes_on(far, terminal):
+    relay, ssh = far.the_relay(), its_ssh(terminal)
+    ssh.send_signal(signal.SIGSTOP)
     shown = words(terminal.wait_for("STALE"))
     assert "no data from there" in shown
-    stopped.send_signal(signal.SIGCONT)
+    ssh.send_signal(signal.SIGCONT)
     shows_it(terminal)
     assert far.the_relay() == relay
 
@@ -172,16 +170,12 @@ def test_readonly_stops_nothing_and_a_run_that_ends_is_shown_to_its_end_with_its
         terminal.press(b"q")
         assert terminal.wait_end() == 3
         assert "mnist on there: failed, exit code 3" in words("\n".join(terminal.screen.display))
-
-
-def test_a_run_that_has_ended_is_shown_as_it_stood(far, training):
-    training.finish()
     with far.dashboard("attach", "there:mnist") as terminal:
-        assert "step 30" in terminal.wait_for("DONE")
+        assert "step 30" in terminal.wait_for("FAILED")
         terminal.press(b"3")  # a part that only this screen shows comes from the recording
         terminal.wait_for("heat: slower than peers")
         terminal.press(b"q")
-        assert terminal.wait_end() == 0
+        assert terminal.wait_end() == 3
 
 
 def test_another_version_there_says_so_and_is_shown_as_far_as_it_can_be(far, training):

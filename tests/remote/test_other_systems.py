@@ -81,13 +81,12 @@ def test_a_recording_is_listed_read_compared_exported_and_played(home, here, no_
     assert "no significant difference" in here(ddpmon_program(), "diff", run.name, run.name)
     assert here(ddpmon_program(), "export", "--format", "csv", "--last", "3").startswith("attempt,")
     here(ddpmon_program(), "status", code=1)
-    for command in ("replay", "demo"):
-        with Terminal(command, program=(*no_linux, ddpmon_program()), columns=120, rows=30) as terminal:
-            for key, shown in ((b"1", "step "), (b"2", "own ms"), (b"7", "rank"), (b"8", "run"), (b"9", "finding")):
-                terminal.press(key)
-                terminal.wait_for(shown)
-            terminal.press(b"q")
-            assert terminal.wait_end() == 0
+    with Terminal("replay", program=(*no_linux, ddpmon_program()), columns=120, rows=30) as terminal:
+        for key, shown in ((b"1", "step "), (b"2", "own ms"), (b"7", "rank"), (b"8", "run"), (b"9", "finding")):
+            terminal.press(key)
+            terminal.wait_for(shown)
+        terminal.press(b"q")
+        assert terminal.wait_end() == 0
 
 
 def test_a_run_on_another_machine_is_watched_over_ssh(far, training, here, no_linux):
