@@ -9,7 +9,6 @@ from ddpmon.analysis.findings import findings
 from ddpmon.analysis.processes.explanation import explain, is_consequence
 from ddpmon.analysis.processes.failures import Gone, advice, events, first, first_of_attempts, sentence
 from ddpmon.analysis.processes.hangs import Standstill
-from ddpmon.analysis.processes.known_failures import KNOWN_FAILURES
 from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.exception_text import LONGEST, in_one_line
 from ddpmon.messages import Attempt, Failure
@@ -190,10 +189,3 @@ def test_ranks_that_wait_for_a_failed_one_do_not_hang_as_well(told, missing, kin
     standing = Standstill(12.0, stacks, world_size=3)
     made = findings(None, Evidence(failed=first([], told, {}), standstill=standing, world_size=3))
     assert [finding.kind for finding in made] == kinds
-
-
-@pytest.mark.parametrize("row", KNOWN_FAILURES, ids=lambda row: row.says[:40])
-def test_each_row_says_something_or_names_a_consequence(row):
-    assert row.cause or row.advice or row.lost_peer
-    assert not row.cause.endswith(".")
-    assert not row.advice or row.advice.endswith(".")

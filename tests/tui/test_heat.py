@@ -6,9 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddpmon.messages import HEAT_LEVELS, HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest
+from ddpmon.messages import HEAT_METRICS, HEAT_STEPS, HeatRow, HeatView, SeriesRequest
 from ddpmon.store.parts import with_parts
-from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heatmap import TITLES, axes, cell_glyphs
 from ddpmon.tui.widgets.heatwords import cell_in_words, in_words, labels
 from tests.tui import golden, inspected, snapshots, through_time
@@ -182,14 +181,6 @@ def test_marks_tell_how_far_over_the_median():
     over = [glyphs[1 + round((value + 0.25) / 1.25 * 253)][0] for value in (-0.2, 0.0, 0.04, 0.06, 0.11, 0.2, 1.0)]
     assert over == ["·", "·", "·", "▃", "▆", "█", "█"]
     assert (glyphs[0], glyphs[255]) == ((" ", "text"), ("✖", "bad"))
-
-
-def test_marks_tell_how_far_beyond_noise():
-    glyphs = cell_glyphs(view([0], beyond_chance=True))
-    assert len(glyphs) == 256
-    marks = [glyph for glyph, _ in glyphs[: 2 + len(HEAT_LEVELS)]]
-    assert marks == [" ", "·", "▁", "▃", "▆", "█"]  # each another one: colours are not needed
-    assert (0.0, *sorted(least for least, _, _ in GRADES)) == HEAT_LEVELS
 
 
 def noisy(ranks, noise=0.15):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ddpmon.messages import STATES, HeatView, RankView, RunView, Series
-from ddpmon.tui.frame import BADGES
+from ddpmon.messages import HeatView, RankView, RunView, Series
 from ddpmon.tui.widgets.failure import trouble
 from tests.fake_source import FakeSource
 from tests.findings import finding
@@ -196,12 +195,6 @@ def test_ranks_that_failed_alike_are_told_beside_the_one_that_is_shown(ranks, he
     shot = replace(snapshots.failed(), findings=[finding("rank_failed", "critical", "it failed", ranks)])
     (first, *_) = trouble(shot, 80, 20)
     assert "".join(text for text, _ in first).strip("─ ").startswith(head)
-
-
-def test_every_state_has_a_word_a_glyph_and_a_colour_of_its_own():
-    assert len({(badge.glyph, badge.word) for badge in BADGES.values()}) == len(BADGES)
-    assert len({badge.word for badge in BADGES.values()}) == len(BADGES)
-    assert set(snapshots.STATES) - {"cpu", "first_steps"} | set(STATES) <= set(BADGES)
 
 
 @pytest.mark.parametrize("key", "123456")

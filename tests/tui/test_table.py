@@ -17,11 +17,6 @@ def test_every_name_is_described_and_has_a_screen():
     assert all(view.title and view.question for view in VIEW_FACTS.values() if view.digit)
 
 
-def test_no_screen_does_what_neither_key_nor_mouse_asks_for():
-    for name, view in made().items():
-        assert set(view.actions) - {"move", "page", "first", "last", "zoom_to_drag"} <= keys.needed(name)
-
-
 def test_a_screen_has_the_keys_of_the_table():
     for name, view in made().items():
         bound = {key for key, _ in view._bindings}
