@@ -129,7 +129,7 @@ def painted(terminal: Terminal, frames: int) -> bytes:
 
 
 def test_data_that_pours_in_never_clears_the_screen_and_each_frame_is_shown_at_once(home):
-    with Terminal("ddpmon", "demo", "--speed", "8", columns=120, rows=36, synchronised=True) as terminal:
+    with Terminal("ddpmon", "demo", "--speed", "2", columns=120, rows=36, synchronised=True) as terminal:
         sent = painted(terminal, 8)
         assert not CLEARS.search(sent)
         # What stands between the beginning and the end of mode 2026 is shown at once.
@@ -152,7 +152,7 @@ def test_in_tmux_it_is_painted_without_a_flicker_and_survives_a_detach(home, tmp
     try:
         size = {"columns": 120, "rows": 36, "program": tuple(tmux)}
         with Terminal(
-            "new-session", "-s", "seen", sys.executable, "-m", "ddpmon", "demo", "--speed", "8", **size
+            "new-session", "-s", "seen", sys.executable, "-m", "ddpmon", "demo", "--speed", "2", **size
         ) as one:
             sent = painted(one, 6)
             assert not CLEARS.search(sent)

@@ -101,6 +101,15 @@ def crowded(own, quiet_steps, seed):
     return held_up
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_ranks_that_only_seem_slow_stay_among_the_peers(seed):
+    own = delayed(crowded(own_times(500, ranks=4, seed=seed), 200, seed), [2], DATA, 54.0, slice(None))
+    moments = range(60, 501, 20)
+    results = play(own, moments, [up(2, 0), up(0, 220), up(1, 237)])
+    assert {one.ranks for result in results for one in result} == {(2,)}
+    assert results == play(own, moments, [up(2, 0)])
+
+
 @pytest.mark.parametrize("seed", [0, 1, 5])
 def test_what_a_slow_rank_cost_counts_while_others_hold_its_steps_back(seed):
     well = crowded(own_times(800, ranks=4, seed=seed), 200, seed)
