@@ -58,7 +58,7 @@ def given(script):
     return json.loads((script.parent / "given.json").read_text())
 
 
-def test_the_command_is_given_them_and_one_file_alone_keeps_them(ended, script):
+def test_the_command_is_given_them_one_file_alone_keeps_them_and_no_command_shows_them(ended, script, cli):
     assert given(script) == [ARGS, "t0ken-value"]
     kept = files_with(runs.home(), SECRETS)
     assert list(kept) == [f"runs/{ended.id}/secrets.json"]
@@ -67,9 +67,6 @@ def test_the_command_is_given_them_and_one_file_alone_keeps_them(ended, script):
     hidden = ["--password", "…", "--api-key=…", "--tokenizer", "bert", "--url", "pg://me:…@db/x"]
     assert ended.script_args == [str(script), *hidden]
     assert ended.argv[2:] == hidden
-
-
-def test_no_command_shows_them(ended, cli):
     said = ""
     for command in (["ls"], ["ls", "--json"], ["status"], ["report"], ["report", "--format", "json"], ["logs"]):
         told = cli(*command)
@@ -88,7 +85,7 @@ def test_the_first_line_of_a_run_in_the_foreground_hides_them(cli, script):
     assert list(files_with(runs.home(), SECRETS)) == [f"runs/{runs.find(None).id}/secrets.json"]
 
 
-def test_started_again_it_has_them_once_more(ended, script):
+def test_started_again_it_has_them_once_more_unless_they_were_deleted(ended, script):
     (script.parent / "given.json").unlink()
     with runs.reserved() as run_id:
         again = start.start(prepare.again(ended, run_id))
@@ -96,9 +93,6 @@ def test_started_again_it_has_them_once_more(ended, script):
     wait_for((script.parent / "given.json").exists)
     assert stop.wait_until_gone(again, 60.0).state() == "done"
     assert given(script) == [ARGS, "t0ken-value"]
-
-
-def test_started_again_after_they_were_deleted_it_says_so(ended):
     (runs.run_dir(ended.id) / "secrets.json").unlink()
     with pytest.raises(RunNotFoundError, match=r"ddpmon cannot read the stored passwords of train .*: .*secrets\.json"):
         prepare.again(ended, "20260101-000002-0002")
