@@ -18,23 +18,23 @@ from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.ranktable import Layout, RankTable, Tail
 
 _STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
-"""Table width from which own time over time is shown, and the strip's minimum and maximum width, all in columns."""
+"""Table width from which on each rank's history of own time is shown, and the history's least and largest width."""
 _COLUMNS = {
     name: replace(column, width=column.width + (name != "rank")) for name, column in COLUMNS.items()
 }  # fmt: skip
-"""All columns, with room for the arrow that marks the sorted one."""
+"""All columns, each wide enough for the arrow that marks the sorted one."""
 _LEAST_BESIDE = 98
 """Minimum table width in columns if details of a rank stand beside the table."""
 
 
 def filled_columns(ranks: list[RankView]) -> list[str]:
-    """Return the columns that some rank has a value for, of those in the config file if it lists any."""
+    """Return the columns with a value for some rank, among those that the config file lists, if it lists any."""
     names = config.current().get("ranks.columns") or COLUMNS
     return [name for name in names if any(COLUMNS[name].value(rank) is not None for rank in ranks)]
 
 
 def own_strip(course: Course | None, width: int) -> str:
-    """Draw own time over time as blocks, with the newest on the right."""
+    """Draw a rank's history of own time as blocks, with the newest on the right."""
     if course is None:
         return numbers.NONE
     return "".join(level_glyph(value) for value in course.cells[-width:]).rjust(width)
@@ -132,7 +132,7 @@ class FullTable(RankTable):
         columns[self._by] = replace(columns[self._by], head=columns[self._by].head + arrow, head_role="title")
         filled = [name for name in filled_columns(ranks) if name != "rank"]
         room = width - 1 - columns["rank"].width
-        # scroll no further right than until the last column is visible
+        # Do not scroll beyond the last column.
         last, used = len(filled), 0
         while last and used + columns[filled[last - 1]].width <= room:
             last -= 1

@@ -1,4 +1,4 @@
-"""The columns of Devices: numbers about each rank's machine, some with a bar, and a function that fits them."""
+"""The columns of the Devices screen: numbers about each rank's machine, some with a bar."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Gauge:
     full: Get | None = None
     """Returns a rank's value of a full bar, or 0 for the largest value of all ranks; None draws no bar."""
     always_bar: bool = False
-    """True if the bar stays as long as the number does. If no shown column has such a bar, all bars stay."""
+    """True if the column is never shown without its bar. If no shown column is like this, all keep their bars."""
 
     def value(self, rank: RankView) -> float | None:
         """Return the value for a rank; None if there is none."""
@@ -44,7 +44,7 @@ class Gauge:
         return pick(having, key=lambda pair: pair[0])[1] if having else None
 
     def largest(self, ranks: Sequence[RankView]) -> float:
-        """Return the full value of a bar without its own: the largest value, and at least 100 for percentages."""
+        """Return the value of a full bar for a quantity without a limit: the largest, for percentages at least 100."""
         least = 100.0 if self.name in QUANTITIES and QUANTITIES[self.name].unit == PERCENT else 0.0
         return max([least, *(value for rank in ranks if (value := self.value(rank)) is not None)])
 
@@ -79,7 +79,7 @@ GAUGES = tuple(
 
 @dataclass(frozen=True)
 class Placed:
-    """A shown column: `bar` is the width of its bar (0: no bar), `largest` the full value of a bar without its own."""
+    """A shown column. bar: width of its bar; 0 for none. largest: value of a full bar if the quantity has no limit."""
 
     gauge: Gauge
     bar: int

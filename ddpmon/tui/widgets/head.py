@@ -29,7 +29,7 @@ class Head(Pane):
 _SCREENS = " screens  "
 _READ_ONLY = "read-only"
 _LEAST = 36
-"""Width in columns below which the keys need all of it."""
+"""Width in columns below which "read-only" is left out for the keys."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def shown(frame: Frame, width: int) -> list[PlacedKey]:
 
 
 def stands_read_only(frame: Frame, width: int) -> bool:
-    """Return whether the bar says "read-only": the run could otherwise be stopped, and the bar is wide enough."""
+    """Return whether the bar shows "read-only": the run is live, keys cannot stop it, and the bar is wide enough."""
     return frame.readonly and not frame.ended and frame.cursor is None and width >= _LEAST
 
 

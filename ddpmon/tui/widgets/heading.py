@@ -1,4 +1,4 @@
-"""The title of a pane that lists ranks; with a filter, the title also says which ranks, and how many of all."""
+"""The title of a pane that lists ranks. With a filter, it shows the filter and the number of matching ranks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def no_rank(frame: Frame) -> Line:
 
 
 class GrantedFilter:
-    """Remembers for which filter the hub made its rows, because a frozen screen gets no new rows."""
+    """Remembers the filter of the last rows from the hub, because a paused screen gets no new rows."""
 
     def __init__(self) -> None:
         self._filter = ""
 
     def fits(self, frame: Frame) -> bool:
-        """Return whether a frame's rows are made for the frame's filter, or will be in the next answer."""
+        """Return whether a frame's rows match its filter. On a live screen they do at the latest in the next answer."""
         text = "" if frame.filter is None else frame.filter.text
         if frame.behind_s is None:
             self._filter = text
@@ -31,7 +31,7 @@ class GrantedFilter:
 
 
 def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> Line:
-    """Return the title, in which a filter takes the place of the legend."""
+    """Return the title, in which the filter replaces the legend."""
     if frame.filter is None or frame.snapshot is None:
         return title(text, width, legend)
     filter_text = f"{len(frame.listed):,} of {counted(len(frame.ranks), 'rank')}: {frame.filter.text} "

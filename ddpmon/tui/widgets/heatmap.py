@@ -46,22 +46,22 @@ TITLES = {
     "gpu": "GPU utilization",
 }
 _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in reversed(GRADES)))
-"""Marks for a value within the noise, and for a late rank at each of `HEAT_LEVELS`."""
+"""(glyph, role) of a value within the noise, and of a late rank at each of HEAT_LEVELS."""
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
-"""Marks for a GPU that is idle for at least this share of its time."""
+"""(least idle share of the time, glyph, role) for GPU utilization."""
 _ROLES = {"wait": "comm", "loss": "info"}
 TALLEST = 3
 """Maximum height of a row in lines."""
 _BELOW = 2
 """Number of lines below the rows: the axis of steps, and the row under the cursor in words."""
 _ROOMY = 15
-"""Height of a map in lines from which it also has an axis of time, if it is also twice as many as its rows."""
+"""Height of a map in lines from which on it has an axis of time, unless its rows need more than half of the lines."""
 PHASES_OF = 64
 """Maximum number of ranks for which the hub judges every phase of every rank for one screen."""
 PHASES_LEFT = 20
 """Width in columns of the labels if the phases of ranks are shown below."""
 _LEAST_WIDTH = 140
-"""Width in columns beside which the phases fit."""
+"""Width in columns of the map if the phases are shown beside it."""
 _SCALE = MOST - LEAST
 """Difference between the cell of the highest value and that of the lowest."""
 _Cell = tuple[str, str]
@@ -104,7 +104,7 @@ def cells_of(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Lin
 
 
 def axes(view: HeatView, left: int, room: int) -> list[Line]:
-    """Return the axis of steps and that of time, below `left` columns of labels and `room` columns of cells."""
+    """Return the axes of steps and of time. left: width of the labels before the cells. room: width of the cells."""
     columns = min(view.columns, room)
     texts = [f"step {numbers.count(view.last_step)}", ""]
     if columns >= axis.APART:
@@ -117,8 +117,8 @@ def axes(view: HeatView, left: int, room: int) -> list[Line]:
 def _below(rows: int, height: int) -> int:
     """Return the number of lines below the rows of the map.
 
-    These are the row under the cursor in words, and an axis of steps, which is dropped if the rows fit only then. If
-    there is much room, an axis of time is added.
+    These are the description of the row under the cursor, and an axis of steps, which is left out if the rows do not
+    fit otherwise. If there is much room, an axis of time is added.
     """
     return _BELOW + (height >= max(_ROOMY, 2 * rows + 4)) - (rows == height - _BELOW)
 
@@ -174,9 +174,9 @@ class HeatMap(BlockPane):
         return [metric for metric in HEAT_METRICS if metric not in without]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """Return the room for all ranks, in rows as high as leaves most of the screen for their phases.
+        """Return the size for all ranks, with rows so low that two thirds of the screen remain for their phases.
 
-        If the ranks do not fit, hosts are folded, and the phases also get the lines that folding saves.
+        If the ranks do not fit, the ranks of a host share a row, and the phases get the saved lines.
         """
         ranks = frame.ranks
         hosts = len({rank.host for rank in ranks if rank.host})
@@ -190,7 +190,7 @@ class HeatMap(BlockPane):
         return Block(_LEAST_WIDTH, 4, height=1 + below + rows * tall + rules)
 
     def lines_in_sight(self) -> list[int | None]:
-        """Return the worst rank of the row on each line below the title."""
+        """Return, for each line below the title, the worst rank of its row; None for a line without a row."""
         view = self._view(self.frame.snapshot)
         rows = [] if view is None else view.rows
         return [rows[place].worst if 0 <= place < len(rows) else None for place in self._places]
@@ -236,7 +236,7 @@ class HeatMap(BlockPane):
         self.redraw()
 
     def _view(self, snapshot: Snapshot | None) -> HeatView | None:
-        """Return the snapshot's map if this pane requested it, else None."""
+        """Return the snapshot's map if it has the chosen metric and window, else None."""
         heat = None if snapshot is None or not self._granted.fits(self.frame) else snapshot.heat
         return (
             heat if heat is not None and heat.metric == self.metric and self.steps in (heat.steps, WHOLE_RUN) else None

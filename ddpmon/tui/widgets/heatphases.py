@@ -1,4 +1,4 @@
-"""A heat map with a row for each rank and phase, so that it shows which phase makes a rank slow."""
+"""A heat map with a row per rank and phase, which shows the phase that makes a rank slow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HeatPhases(BlockPane):
         return Block(_LEAST_WIDTH, 1 + phases, height=1 + len(snapshot.ranks) * (phases * tallest + 1))
 
     def _shown(self) -> list[int]:
-        """Return the ranks that fit."""
+        """Return the ranks that fit, with the rank under the cursor first if not all do."""
         snapshot = self.frame.snapshot
         phases = sum(phase not in snapshot.unmeasured for phase in OWN_PHASES) if snapshot is not None else 0
         listed = list(dict.fromkeys(rank for rank in self.in_sight() if rank is not None))
@@ -63,7 +63,7 @@ class HeatPhases(BlockPane):
 
 
 def _rows(view: HeatView, rank: int, width: int, tall: int, *, chosen: bool) -> list[Line]:
-    """Return the rows of one phase of one rank, all alike; none if the answer does not contain the rank."""
+    """Return a phase of a rank as `tall` lines with the same cells; none if the view does not contain the rank."""
     place = next((place for place, row in enumerate(view.rows) if row.ranks == (rank, rank)), None)
     if place is None:
         return []

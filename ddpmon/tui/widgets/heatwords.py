@@ -19,16 +19,16 @@ _WORDS = {
     "wait": "half of the step",
     "gpu": "GPU utilization under 50%",
 }
-"""Names of a row's notable values, by metric; other metrics count steps above the median."""
+"""Description of a row's notable values, by metric. The default is values above the median."""
 
 
 def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
-    """Return host and ranks of each row; the host only if it differs from the row above.
+    """Return the label of each row: its ranks, and its host if that differs from the row above.
 
     Args:
         rows: The rows.
         width: Maximum width in columns.
-        meant: True to add how many of a row's folded ranks stand out.
+        meant: True to add how many of the ranks that share a row are late beyond the noise.
 
     """
     hosts, before = [], ""
@@ -40,7 +40,7 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
     ranks = [_span(row) for row in rows]
     most = max((row.count for row in rows), default=1)
     if meant and most > 1:
-        room = len(f"{most}/{most}")  # reserved in any case, so that no column moves when a rank begins to stand out
+        room = len(f"{most}/{most}")  # always reserved, so that columns never move
         few = [f"{row.meant}/{row.count}" if row.meant and row.count > 1 else "" for row in rows]
         ranks = [f"{each} {share:>{room}}" for each, share in zip(ranks, few, strict=True)]
     right = max(map(len, ranks), default=1)
@@ -49,14 +49,14 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
 
 
 def _span(row: HeatRow) -> str:
-    """Return the ranks of a row: 0-7, or 0…7 if some of these are not in it."""
+    """Return the ranks of a row as text: "0-7", or "0…7" if some ranks in between are not in the row."""
     first, last = row.ranks
     whole = row.count == last - first + 1
     return str(first) if row.count == 1 else f"{first}{'-' if whole else '…'}{last}"
 
 
 def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
-    """Return the indices of rows after which another host begins; none if each row is a host, or several."""
+    """Return the indices of the last rows of hosts, except the very last; none if every row is a host or several."""
     ends, place = set(), 0
     for _, group in groupby(rows, key=lambda row: row.hosts):
         place += len(list(group))
@@ -135,7 +135,7 @@ def _cell_value(view: HeatView, cell: int) -> str:
 
 
 def _never(view: HeatView, over: str, *, alone: bool) -> str:
-    """Say that no column of a row is notable, and how well that is known."""
+    """Return the text for a row without notable columns, with the level of noise if it is known."""
     if not view.beyond_chance:
         return f"never {over}"
     if (noise := finite(view.noise)) is not None:

@@ -30,13 +30,13 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.worldmap import rank_in
 
 SIDE_BY_SIDE = 128
-"""Width in columns from which the numbers and the rest stand side by side."""
+"""Width in columns from which on the numbers and everything else are shown side by side."""
 BELOW = 8
-"""Number of lines for the lanes below a rank's details, if the details leave them."""
+"""Number of lines for the lanes below a rank's details, if the details leave so many."""
 _LAST_LINES = 6
 """Minimum number of lines of the rank's output."""
 _FEW_STEPS = 100
-"""Number of steps of a run below which a column is one step."""
+"""Number of steps of a run below which a column of a history is one step."""
 
 
 def steps_per_column(snapshot: Snapshot | None) -> int:
@@ -46,7 +46,7 @@ def steps_per_column(snapshot: Snapshot | None) -> int:
 
 
 def rank_title(rank: RankView) -> str:
-    """Return the name of a rank and its place: rank 13 · node01 · cuda:5."""
+    """Return a rank's name, host and device, such as "rank 13 · node01 · cuda:5"."""
     parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
     return " · ".join(part for part in parts if part)
 
@@ -57,7 +57,7 @@ def history_request(rank: int, steps: int, width: int) -> SeriesRequest:
     Args:
         rank: The rank.
         steps: Steps per column.
-        width: Columns of the inspection, of which the history gets a part.
+        width: Width in columns of the whole inspection, of which the history gets a part.
 
     """
     room = _left_width(width) - LABEL
@@ -65,7 +65,7 @@ def history_request(rank: int, steps: int, width: int) -> SeriesRequest:
 
 
 def _left_width(width: int) -> int:
-    """Return the width of the numbers and their series; the rest stands beside or below them."""
+    """Return the width of the numbers and their histories. Everything else is shown beside or below them."""
     return width // 2 - 1 if width >= SIDE_BY_SIDE else width
 
 
@@ -212,7 +212,7 @@ def _has_device_history(rank: RankView) -> bool:
 
 
 class Inspection(ScrollingPane, BlockPane):
-    """The inspected rank, scrolled to a line."""
+    """A scrolling pane with everything about the inspected rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class Inspection(ScrollingPane, BlockPane):
         )  # fmt: skip
 
     def step(self, by: int) -> None:
-        """Inspect the next (1) or previous (-1) rank, around the ends."""
+        """Inspect the next (1) or previous (-1) rank; after the last comes the first."""
         numbers_ = [rank.rank for rank in self.frame.listed]
         if not numbers_:
             return
@@ -279,7 +279,7 @@ class Inspection(ScrollingPane, BlockPane):
         self.open((after or numbers_)[0] if by > 0 else (before or numbers_)[-1])
 
     def heading(self, rank: RankView, width: int) -> Line:
-        """Return the title: rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]."""
+        """Return the title, such as "rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]"."""
         line = title(rank_title(rank), width)
         numbers_ = [each.rank for each in self.frame.listed if each.rank != rank.rank]
         if not numbers_:

@@ -1,4 +1,4 @@
-"""Lanes, which show values over time as filled areas of dots, each with a label on the left; also strips of blocks."""
+"""Lanes and strips, which show values over time: a lane as a labelled area of dots, a strip as block characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOMENTS = 2
 LEVELS = "▁▂▃▄▅▆▇█"
 """Blocks of a strip, from the lowest value to the highest."""
 _AIR_FROM = 4
-"""Height per lane in lines from which one of the lines stays empty between lanes."""
+"""Height per lane in lines from which on one of these lines is left empty below the lane."""
 _GAP = 1
 """Number of columns between lanes that stand side by side."""
 
@@ -48,7 +48,7 @@ def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0
         width: Columns of the screen, of two values each.
         height: Lines.
         role: Colour of the area.
-        warn_below: Share of the scale below which a column is marked.
+        warn_below: Share of the scale below which a column is drawn as a warning.
 
     """
     shown = cells[-MOMENTS * width :] if width > 0 else b""
@@ -76,13 +76,13 @@ class Lane:
     """The values; None if nothing is known."""
     role: str = "info"
     warn_below: float = 0.0
-    """Share of the scale below which a column is marked."""
+    """Share of the scale below which a column is drawn as a warning."""
     value: str = ""
 
 
 @dataclass(frozen=True)
 class LaneGrid:
-    """Lanes in columns and rows, all equally high."""
+    """The layout of lanes in columns and rows. All lanes have the same size."""
 
     width: int
     """Width of each column of lanes, in columns of the screen."""
@@ -106,7 +106,7 @@ class LaneGrid:
         return MOMENTS * self.room
 
     def lines(self, columns: Sequence[Sequence[Lane | None]]) -> list[Line]:
-        """Return the lines of columns of lanes, side by side; None leaves a place empty."""
+        """Draw columns of lanes side by side. None instead of a lane leaves its place empty."""
         lines: list[Line] = []
         for row in zip_longest(*columns):
             drawn = [self._lane(lane) for lane in row]
@@ -156,5 +156,5 @@ class SampledLanes(BlockPane):
         self.seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self.seconds) + 1) % len(SAMPLE_SECONDS)]
 
     def span_text(self, grid: LaneGrid, columns: int) -> str:
-        """Return the length of the shown time in words, if `columns` values are known: 3 min."""
+        """Return the length of the shown time, such as "3 min". columns: number of known values."""
         return numbers.span(float(min(grid.moments, columns) * self.seconds))

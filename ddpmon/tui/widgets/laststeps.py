@@ -1,6 +1,6 @@
-"""The timeline: the phases of the last steps of each rank, which rank arrived last, and the steps without late ranks.
+"""The timeline: each rank's phases in the last steps, the rank that arrived last, and the steps without late ranks.
 
-It also has the list of the run's longest steps.
+This file also contains the list of the run's longest steps.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ IN_TIME = (
     ("wait", "╌", "wait"),
     ("transfer", "═", "comm"),
 )
-"""The phases in the order of a step, which begins with the optimizer's update from the last gradients."""
+"""(phase, glyph, role) in the order of a step. A step begins with the update from the previous gradients."""
 LAST = "◆"
 CALM_S, CALM_MANY_S = 0.9, 1.9
-"""Seconds for which the bars of a running run stay unchanged, because nobody reads a screenful faster, and because new
-bars are many bytes to send. The second value is for steps in several bands."""
+"""Seconds for which the bars of a live run stay unchanged, because nobody reads faster, and new bars are many bytes for
+a terminal over ssh. The second value is for steps in several bands."""
 WIDTHS = (30, 15, 60)
 """Approximate widths of a step, in columns."""
 _BELOW = 4
 _LABEL = 16
 _LEAST_WIDTH = 78
-"""Width in columns beside which the mean step and the longest steps fit."""
+"""Width in columns of the timeline if the mean step and the longest steps are shown beside it."""
 _ORDER = tuple(PHASES.index(name) for name, _, _ in IN_TIME)
 
 
@@ -86,7 +86,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
 
 
 def what_if(view: TimelineView) -> str:
-    """Return how long the shown steps would take without the late ranks. The finding has the gain over all steps."""
+    """Return a sentence on the time that the shown steps would take if the late ranks were as fast as the others."""
     if view.mended is None:
         return "no rank is slow for long: fixing one gains nothing"
     real = sum(step.length_ms for step in view.steps)
@@ -105,12 +105,12 @@ def _mended(view: TimelineView) -> str:
 
 
 def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
-    """Return whether two answers seem to belong to the same request."""
+    """Return whether two views have equally many steps and ranks, as answers to the same request do."""
     return (len(one.steps), len(one.rows)) == (len(other.steps), len(other.rows))
 
 
 def clocks(snapshot: Snapshot | None) -> str:
-    """Return how well the clocks of the hosts agree, which limits how exactly their bars can be compared."""
+    """Return a sentence on how well the hosts' clocks agree, which limits comparisons of their bars; "" if unknown."""
     if snapshot is None or not snapshot.clocks:
         return ""
     within = max(clock.within_ms for clock in snapshot.clocks)
@@ -126,7 +126,7 @@ class LastSteps(BlockPane):
         super().__init__()
         self.width_of_a_step = WIDTHS[0]
         self.place = 0
-        """Place of the rank under the cursor, in the order of arrival."""
+        """Index of the rank under the cursor, in the order of arrival."""
         self._first = 0
         self.step = 0
         """Number of the shown step, one of the run's longest; 0 shows the last steps."""
@@ -134,9 +134,9 @@ class LastSteps(BlockPane):
         self._filtered = ""
         """The filter to which `place` refers."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
-        """Moment since which the steps are shown, and the steps."""
+        """Monotonic time since which the current bars are shown, and their view."""
         self._last_request: tuple[float, TimelineRequest | None] = 0.0, None
-        """Moment of the last request, and the request."""
+        """Monotonic time at which the request last changed, and the request."""
 
     @property
     def actions(self) -> Actions:
@@ -152,7 +152,7 @@ class LastSteps(BlockPane):
 
     @property
     def bands(self) -> int:
-        """Return how many bands of all ranks fit below one another, each with other steps."""
+        """Return how many bands fit below one another. A band shows all ranks in some of the steps."""
         ranks = len(self.frame.ranks)
         fit_in = (self.room[1] - 2) // (ranks + 2)
         return fit_in if fit_in > 1 and ranks and not self.step else 1
@@ -175,7 +175,7 @@ class LastSteps(BlockPane):
         self.width_of_a_step = WIDTHS[(WIDTHS.index(self.width_of_a_step) + 1) % len(WIDTHS)]
 
     def next_longest(self, by: int) -> None:
-        """Show the next (1) or previous (-1) of the run's longest steps; beyond the ends, the last steps."""
+        """Show the next (1) or previous (-1) of the run's longest steps; beyond both ends, the latest steps."""
         timeline = None if self.frame.snapshot is None else self.frame.snapshot.timeline
         places = [0, *(each.step for each in timeline.longest)] if timeline is not None else [0]
         place = places.index(self.step) if self.step in places else 0
@@ -188,7 +188,7 @@ class LastSteps(BlockPane):
         return self._calmed(timeline) if timeline is not None and timeline.steps and timeline.rows else None
 
     def _calmed(self, new: TimelineView) -> TimelineView:
-        """Return the steps that were shown until now, unless they are old or the request has changed meanwhile."""
+        """Return the view that is already shown, unless it is too old, or the request or the late ranks changed."""
         runs_on = self.frame.cursor is None and self.frame.behind_s is None and not self.frame.ended
         now = time.monotonic()
         since, old = self._stays
@@ -230,7 +230,7 @@ class LastSteps(BlockPane):
         return [*lines[: height - _BELOW], caption, *self._real_and_mended(view, shown, scale, each, width)]
 
     def _rows_of(self, view: TimelineView, band: range, scale: float, each: int, air: int) -> list[Line]:
-        """Draw some steps of every rank, with one line per rank and `air` empty lines below it."""
+        """Draw the steps `band` of every rank, with one line per rank and `air` empty lines below it."""
         lines: list[Line] = []
         for place, row in enumerate(view.rows):
             mark = "▲" if row.rank == view.mended or row.rank in view.mended_ranks else " "

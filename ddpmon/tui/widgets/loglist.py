@@ -1,4 +1,4 @@
-"""Shows the output of the ranks, with the newest at the bottom, the rank of each line, and matches of a search."""
+"""Shows the output of the ranks, the newest at the bottom, with the ranks of each line, and highlights matches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 _MOST_ROWS = 6
 """Maximum number of rows of an entry, unless it is the current match."""
 _MOST_OF_LAUNCHER = 5
-"""Maximum number of the launcher's lines that are shown below the last line of a rank without scrolling."""
+"""Number of launcher lines at the end of a log from which on following stops at the last line of a rank instead."""
 FOUND = "strong+select"
 
 
@@ -45,7 +45,7 @@ class EntryStyle:
 
 
 def entry_lines(entry: FoldedLine, style: EntryStyle, *, chosen: bool = False) -> list[Line]:
-    """Return an entry's lines: the ranks that printed it, a ! for stderr, and the text; `chosen` adds the cursor."""
+    """Return an entry's lines, with its ranks, and a ! if it comes from stderr. chosen: True to draw the cursor."""
     name = cut(who(entry.ranks, style.world_size), style.label)
     mark, error = (CURSOR if chosen else " "), "! " if entry.stream == "err" else "  "
     return [
@@ -105,12 +105,12 @@ class LogList(ScrollingPane):
         self._of_ranks = True
         """True if following stops at the last line of a rank when many lines of the launcher come after it."""
         self._first = 0
-        """Number of the entry at the top of the screen, counted likewise."""
+        """Number of the entry at the top of the screen, counted like `_end`."""
         self._room = 1
         """Number of lines for entries."""
         self.search = Search()
         self._at: int | None = None
-        """Number of the entry with the current match, counted likewise; None if there is none."""
+        """Number of the entry with the current match, counted like `_end`; None if there is none."""
         self.in_sight: list[FoldedLine] = []
         self.found: list[FoldedLine] = []
         """All entries with a match; `in_sight` has the entries on the screen."""
@@ -178,7 +178,7 @@ class LogList(ScrollingPane):
         return [*above, *rows[max(0, len(rows) - self._room) :]]
 
     def _title(self, frame: Frame, width: int, below: int, found: list[int]) -> Line:
-        """Return the title: whose output is shown, whether it is followed, and the search."""
+        """Return the title, which names the ranks, the state of following, and the search."""
         every = "all ranks" if frame.filter is None else "some ranks"
         output_of = every if self.rank is None else "the launcher" if self.rank == LAUNCHER else f"rank {self.rank}"
         if host := self._other_machine(frame):
@@ -238,7 +238,7 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def next_match(self, by: int) -> str:
-        """Go to the next (1) or previous (-1) match, around the ends; return why that is impossible, or ""."""
+        """Go to the next (1) or previous (-1) match; after the last comes the first. Return an error message, or ""."""
         before, entries = self._entries()
         if not self.search.text:
             return "no search is active: / searches, e goes to the last error"
@@ -261,7 +261,7 @@ class LogList(ScrollingPane):
         return ""
 
     def _printed_elsewhere(self, frame: Frame) -> str:
-        """Return where to find the output of ranks on other machines, which these logs lack; "" if they lack none."""
+        """Return where to find the output of ranks on other machines; "" if all ranks are on this machine."""
         if frame.snapshot is None:
             return ""
         hosts = self._elsewhere(frame)
@@ -314,7 +314,7 @@ class LogList(ScrollingPane):
     def step(self, by: int) -> None:
         """Show the output of the next (1) or previous (-1) rank that printed something.
 
-        The launcher counts as a rank, unless a filter is set. One of the places stands for all ranks together.
+        The launcher counts as a rank, unless a filter is set. The entry before the first is all ranks together.
         """
         entries = [] if self.printed is None else self.printed.entries
         printing = {rank for entry in entries for rank in entry.ranks}

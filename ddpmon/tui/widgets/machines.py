@@ -15,12 +15,12 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS
 
 NOWHERE = "no host yet"
 _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
-"""The quantities that show why a GPU lowers its clocks."""
+"""Quantities to highlight if a GPU throttles."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A problem of a rank's machine; the higher the order, the more attention it needs."""
+    """A problem of a rank's machine. order: its severity, where 0 means no problem."""
 
     order: int = 0
     glyph: str = " "
@@ -61,7 +61,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
 
 
 def named_user(user: GpuUser) -> str:
-    """Return the name and memory of another process on a GPU: rank 3, 0.5 GiB; vllm 4711, 38.0 GiB."""
+    """Return the name and memory of another process on a GPU, such as "vllm 4711, 38.0 GiB"."""
     name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain(user.name)} {user.pid}".strip()
     return f"{name}, {numbers.size(user.used_bytes)}"
 
@@ -84,7 +84,7 @@ def machines(ranks: Iterable[RankView]) -> list[Machine]:
 
 
 def _counted(names: Iterable[str]) -> str:
-    """Count equal names: 8 × NVIDIA H100. A machine may have several kinds."""
+    """Return the number of devices of each kind, such as "8 × NVIDIA H100"."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
@@ -101,7 +101,7 @@ def _devices(ranks: Sequence[RankView]) -> dict[tuple[str, str], RankView]:
 
 
 def _cores(ranks: Sequence[RankView]) -> int:
-    """Return the number of cores of all hosts; ranks on a host share its cores, unless each has its own."""
+    """Return the number of cores of all hosts: per host the most that one rank may use, as ranks share cores."""
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
         if rank.environment is not None and rank.environment.cores:
@@ -110,7 +110,7 @@ def _cores(ranks: Sequence[RankView]) -> int:
 
 
 def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
-    """Return what the machines have and how much of it is used, the most important first."""
+    """Return texts about the machines' hardware and its use, the most important first."""
     texts = [f"{hosts} hosts"] if hosts > 1 else []
     texts.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
     gpus = list(_devices(ranks).values())

@@ -15,9 +15,9 @@ from ddpmon.tui.widgets.laststeps import IN_TIME
 from ddpmon.tui.widgets.pane import BlockPane
 
 _LEAST_WIDTH, _NUMBERS = 41, 31
-"""Minimum width in columns, and the part of it for names and numbers."""
+"""Least width of the block in columns, and the width of its names and numbers."""
 _NOTABLE = 0.05
-"""Share of the mean step by which a rank's phase must exceed the mean of all ranks to be marked."""
+"""Share of the mean step by which a rank's phase must exceed that of all ranks to be marked."""
 
 
 def mean_ms(ranks: Sequence[RankView], phase: str) -> float | None:
@@ -38,7 +38,7 @@ def mean_step(snapshot: Snapshot, chosen: RankView | None, width: int) -> list[L
         usual = mean_ms(snapshot.ranks, name)
         mine = finite(chosen.phase_ms(name)) if chosen is not None else None
         longer = mine is not None and usual is not None and whole and mine - usual > _NOTABLE * whole
-        # A rank that waits long is not the one to look at.
+        # A long wait is not the rank's own fault.
         marked = longer and name != "wait"
         bar = round(room * min(1.0, max(0.0, usual / whole))) if usual is not None and whole else 0
         lines.append(

@@ -1,4 +1,4 @@
-"""A rectangle of the screen that is drawn line by line, and repainted only where a line changed."""
+"""A widget that is drawn as lines of text, and repainted only where a line changed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ddpmon.tui.preferences import Values
 from ddpmon.tui.workarounds import Abstract
 
 Action = Callable[..., None]
-"""Action of a screen's key; its arguments are the numbers in the key's action."""
+"""Function that a key of the screen calls, with the numbers in the key's action as arguments."""
 Actions = Mapping[str, Action]
-"""Actions by their names in the keys' `screen.do(…)`."""
+"""Actions by name, as in a key's `screen.do('name')`."""
 
 
 class Pane(Widget, metaclass=Abstract):
@@ -93,11 +93,11 @@ class Pane(Widget, metaclass=Abstract):
             self.refresh(*(Region(first, y, end - first, 1) for y, first, end in rows))
 
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
-        """Return the columns of a changed row to repaint, from the first to before the second.
+        """Return the columns of a changed row to repaint, as (first, end).
 
         Args:
-            before: The row before the change in a list; an empty list if there was none.
-            after: The row after the change, likewise.
+            before: A list with the old row; empty if there was none.
+            after: A list with the new row; empty if there is none.
             width: Width of the pane.
 
         """
@@ -134,7 +134,7 @@ class Pane(Widget, metaclass=Abstract):
         return Strip([Segment(text, self._style(role)) for text, role in line], width)
 
     def get_line_filters(self) -> list[LineFilter]:
-        """Return all filters but the one that replaces terminal colours, because our palettes use these on purpose."""
+        """Return all filters except the one that converts ANSI colours, because ddpmon's palettes use these colours."""
         return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
 
     def _style(self, role: str) -> Style:
@@ -175,7 +175,7 @@ def _alike(old: Line, new: Line) -> int:
 
 
 class BlockPane(Pane):
-    """A block of a screen, which states how much room it needs, so that it can share the screen with others."""
+    """A block of a screen, which shares the screen with other blocks according to the room that it needs."""
 
     chosen_rank: Callable[[], int | None] = staticmethod(lambda: None)
     """Returns the rank under the screen's cursor."""
@@ -186,9 +186,9 @@ class BlockPane(Pane):
     box: Box | None = None
     """The block's place, known before Textual's layout; None if the screen has no blocks."""
     followed = False
-    """True if this is the first block, and others stand below or beside it."""
+    """True if this is the first block, and there are others below or beside it."""
     beside = False
-    """True if this block stands beside the first one rather than below it."""
+    """True if this block is beside the first one, not below it."""
 
     @abstractmethod
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:

@@ -21,12 +21,12 @@ Get = Callable[[RankView], float | None]
 
 @dataclass(frozen=True)
 class Beside:
-    """A quantity that is shown beside that of the other ranks."""
+    """A quantity of a rank that is compared with the other ranks."""
 
     quantity: Quantity
     text: Callable[[float | None], str]
     marked: bool = False
-    """True if an excess over the others means that the rank is slow."""
+    """True if an excess over the others is highlighted, because it makes the rank slow."""
 
 
 def _rows(*quantities: Quantity) -> tuple[Beside, ...]:

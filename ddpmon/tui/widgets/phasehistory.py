@@ -1,4 +1,4 @@
-"""Shows the phases of a rank's steps in numbers and over time, with a row per phase, and its peers' median below."""
+"""Shows each phase of a rank as numbers and a history, with the median history of its peers below."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool
 
     Args:
         row: The history.
-        over: Excess over the peers in milliseconds from which a column is marked; None marks no column.
+        over: Excess over the peers in milliseconds above which a column is marked; None to mark none.
         width: Columns.
 
     Returns:
@@ -70,7 +70,7 @@ def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool
 def phase_history(
     rank: RankView, snapshot: Snapshot, view: CoursesView | None, width: int, missing: str
 ) -> list[Line]:  # fmt: skip
-    """Return the rows of all phases and of the loss; `missing` replaces a missing history.
+    """Return the rows of all phases and of the loss. missing: text in place of a missing history.
 
     There are no rows if nothing was measured.
     """
@@ -100,7 +100,7 @@ def _header(view: CoursesView | None, missing: str, room: int) -> Line:
 
 @dataclass(frozen=True)
 class _Table:
-    """The settings that all rows share."""
+    """The layout and limits that all rows share."""
 
     least_ms: float
     """Excess in milliseconds from which a row is marked."""

@@ -12,9 +12,9 @@ from ddpmon.tui.widgets.pane import BlockPane
 from ddpmon.tui.widgets.worldmap import rank_in
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
-"""Size in columns and lines that own time and its phases need."""
+"""Least size in columns and lines, which fits own time and its phases."""
 WHOLE = 30
-"""Number of lines that show all measurements. On a tall screen, other blocks make better use of further lines."""
+"""Number of lines that fit all measurements. On a tall screen, the block gets no more, so that other blocks do."""
 
 
 class RankDetail(BlockPane):

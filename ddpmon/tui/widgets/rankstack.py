@@ -1,4 +1,4 @@
-"""Shows the Python stack of a rank's training thread and its age, or why there is none."""
+"""Shows the Python stack of a rank's training thread with its age, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, 
         snapshot: The snapshot.
         rank: The rank.
         width: Columns.
-        asked: True if the user asked for the stack, so that the lines say when it is on its way.
+        asked: True if the user requested the stack; then "asking…" is shown until it arrives.
         answers: True if the rank can answer now, which is impossible in a recording.
 
     """
     view = latest_stack(snapshot, rank)
-    is_past = view.steps_since > 0 and (bool(view.why) or not asked)  # an old stack does not say where the rank is now
+    is_past = view.steps_since > 0 and (bool(view.why) or not asked)  # then the rank has moved on since
     stack = None if is_past else view.stack
     waits = answers and (view.asked or (asked and not view.why and stack is None))
     if stack is None and not waits and not asked:

@@ -24,7 +24,7 @@ from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
 _SPLIT_LEAST = 24
 """Minimum width of a split bar in columns."""
 _SPLIT_ROOM = 42
-"""Width in columns that a wide screen reserves for the split bar, before the last columns are shown."""
+"""Width in columns that a wide screen reserves for the split bar, at the expense of the least important columns."""
 BY_RANK = Sort("by rank", "rank")
 SORTS = (
     Sort("slowest first", "own", trouble_first=True),
@@ -36,11 +36,11 @@ SORTS = (
 
 @dataclass(frozen=True)
 class Tail:
-    """A bar or a strip of each rank, to the right of a table's columns."""
+    """A bar or history of each rank, to the right of a table's columns."""
 
     head: Line
     of: Callable[[RankView, str], Line]
-    """Returns the bar, given the rank and the role of its mark ("" without a mark)."""
+    """Returns the bar of a rank, given the rank and the role of its mark ("" without a mark)."""
 
 
 Layout: TypeAlias = tuple[Sequence[RankColumn], Tail | None]
@@ -54,7 +54,7 @@ class Entry:
 
 
 def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankView]:
-    """Return the ranks in the order of `sort`; before the first step, the least advanced come before the others."""
+    """Return the ranks in the order of `sort`. If problems come first, ranks that have no step yet are by stage."""
     if not (sort.trouble_first and arriving(snapshot)):
         return columns.ordered(ranks, sort)
     late = rank_marks.accused(snapshot)
@@ -67,7 +67,7 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
 
 
 def world_layout(snapshot: Snapshot, width: int) -> Layout:
-    """Return the columns that fit, and behind them a bar of each step's phases."""
+    """Return the columns that fit, and a bar of each rank's phases to the right of them if there is room."""
     if arriving(snapshot):
         return columns.fit_columns(columns.ARRIVING, snapshot.ranks, width - 2), None
     split_room = _SPLIT_ROOM if width >= WIDE - 1 else 0
@@ -114,8 +114,7 @@ class RankTable(BlockPane):
         """Index into `orders`."""
         self._top = 0
         self._kept: tuple[Snapshot, tuple[object, ...], Sequence[Entry]] | None = None
-        """Snapshot, parameters and result of the last `entries`, which several blocks of a screen need in each frame.
-        """
+        """Cache of `entries`, which several blocks call in each frame: the snapshot, the parameters and the result."""
 
     @property
     def actions(self) -> Actions:
@@ -141,7 +140,7 @@ class RankTable(BlockPane):
     # --- what is listed ---
 
     def parameters(self) -> tuple[object, ...]:
-        """Return everything that the list depends on besides the snapshot."""
+        """Return everything except the snapshot on which the list depends, as a key for its cache."""
         return self.sort, self.frame.filter
 
     def entries(self, snapshot: Snapshot) -> Sequence[Entry]:
@@ -183,7 +182,7 @@ class RankTable(BlockPane):
     # --- drawing ---
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
-        """Return the title with the filter, and with the first step of the means if a change limits them."""
+        """Return the title with the filter, and with the steps that the means cover if these are limited."""
         since = _since_change(snapshot) + _earlier(snapshot)
         text = text.rstrip() + since if since else text
         return heading(text, replace(self.frame, snapshot=snapshot), width, legend)
@@ -239,7 +238,7 @@ class RankTable(BlockPane):
     # --- keys and the mouse ---
 
     def cycle_sort(self) -> None:
-        """Sort by the next order for which some rank has a value."""
+        """Switch to the next order whose column has a value for some rank."""
         for step in range(1, len(self.orders) + 1):
             place = (self.order + step) % len(self.orders)
             value = columns.COLUMNS[self.orders[place].column].value
@@ -328,7 +327,7 @@ class RankTable(BlockPane):
 
 
 def _earlier(snapshot: Snapshot | None) -> str:
-    """Name the ranks whose means cover earlier steps, because they ended or ran out of inputs before the others."""
+    """Return a text with the ranks whose means cover earlier steps, as they ended or ran out of data; "" if none."""
     stopped = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
     windows = {rank.window for rank in stopped}
     if not stopped or snapshot is None:
@@ -341,7 +340,7 @@ def _earlier(snapshot: Snapshot | None) -> str:
 
 
 def _since_change(snapshot: Snapshot | None) -> str:
-    """Name the first step of the means, if the beginning or end of a finding determines it."""
+    """Return a text with the first step of the means, if they begin where a finding began or ended; else ""."""
     if snapshot is None or snapshot.window is None:
         return ""
     first = snapshot.window[0]

@@ -19,9 +19,9 @@ from ddpmon.tui.widgets.scrolling import moved, top_with
 
 _READ_AGAIN_S = 2.0
 _WITH_TOOK, _WITH_ID = 100, 140
-"""Widths in columns from which a run's duration is shown, and its id and command."""
+"""Width in columns from which on a run's duration is shown, and width from which on its id and command are."""
 _ABOUT_LINES, _WITH_ABOUT = 4, 13
-"""Number of lines about the run under the cursor, and the height in lines from which they are shown."""
+"""Number of lines with details of the run under the cursor, and least height of the pane to show them."""
 _NO_END = {"lost", "unknown"}
 """States in which the duration of a run is not known."""
 
@@ -64,7 +64,7 @@ WATCHED = "◉"
 
 
 def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, mark: str) -> Line:
-    """Return the line of one run: mark, state, name, ranks, age, verdict, and if it fits duration, id and command."""
+    """Return the line of one run: mark, state, name, ranks, age and verdict; if wide, also duration, id and command."""
     run, badge = listed.run, _badge(listed)
     line: Line = [
         (mark, ("key" if mark == "A" else "info")),
@@ -112,7 +112,7 @@ class RunList(Pane):
     """The list of runs with a cursor, which stays on its run."""
 
     def __init__(self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], ListedVerdict]) -> None:
-        """Make the list; `read` returns all current runs, and `verdict` returns what a run's report says."""
+        """Make the list. read: returns all current runs. verdict: returns the verdict in a run's report."""
         super().__init__()
         self._read = read
         self._read_at: float | None = None

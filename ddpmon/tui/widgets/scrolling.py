@@ -1,4 +1,4 @@
-"""Scrolls a pane whose text is longer than the screen, and computes a cursor's place in a list."""
+"""A pane that scrolls its text, and functions that move a cursor in a list."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def top_with(place: int, top: int, room: int) -> int:
 
 
 class ScrollingPane(Pane):
-    """A pane of lines, scrolled to one of them."""
+    """A pane whose lines scroll."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -1,4 +1,4 @@
-"""Shows all-reduce over time: wait, transfer and the resulting efficiencies, and a lane for each rank's wait."""
+"""Shows all-reduce over time: lanes of wait, transfer and efficiencies, and a lane of each rank's wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddpmon.tui.widgets.lanes import Lane, LaneGrid, share, split_height
 from ddpmon.tui.widgets.pane import BlockPane
 
 _TIMES = {"wait": "wait", "transfer": "comm"}
-"""Names of the times, with their roles."""
+"""Roles of the lanes in milliseconds, by name."""
 _EFFICIENCIES = ("parallel", "load balance", "communication")
 _LABEL = 22
 """Width in columns of a name and its newest value."""
@@ -26,11 +26,11 @@ _SIDE_BY_SIDE = 110
 _TALLEST = 12
 _METRIC = "wait"
 _FLOOR = 0.05
-"""Minimum share of a step that the scale of waits spans, so that the noise of short waits stays small."""
+"""Least upper end of the scale of waits, as a share of a step, so that the noise of short waits looks small."""
 
 
 def sides(width: int) -> int:
-    """Return how many lanes stand side by side."""
+    """Return how many lanes fit side by side."""
     return 2 if width >= _SIDE_BY_SIDE else 1
 
 
@@ -40,7 +40,7 @@ def lanes_of_steps(width: int, lines: int, rows: int) -> LaneGrid:
 
 
 def courses_request(snapshot: Snapshot | None, width: int) -> SeriesRequest:
-    """Return the request for the courses in a block of `width` columns."""
+    """Return the request for the histories in a block of `width` columns."""
     columns = min(HEAT_MOST, lanes_of_steps(width, 1, 1).moments)
     return SeriesRequest(columns=columns, per_column=steps_per_column(snapshot))
 
@@ -70,11 +70,11 @@ def named_lane(name: str, course: Course | None, text: Callable[[float], str], r
 
 
 class SyncLanes(BlockPane):
-    """Lanes of times beside those of efficiencies, or above them, as a block of a screen."""
+    """Lanes of wait and transfer, with those of efficiencies beside or below them, as a block of a screen."""
 
     @staticmethod
     def rows(width: int) -> int:
-        """Return the number of lanes below one another."""
+        """Return the number of rows of lanes."""
         return len(_EFFICIENCIES) if sides(width) > 1 else len(_TIMES) + len(_EFFICIENCIES)
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
@@ -103,21 +103,21 @@ class SyncLanes(BlockPane):
         rows = self.rows(width)
         lines = rows * lines_each(height - 1, rows)
         columns = [times, shares] if sides(width) > 1 else [[*times, *shares]]
-        # fewer lanes are higher, so that both sides end on the same line
+        # The side with fewer lanes gets higher ones, so that both sides end on the same line.
         each = width // len(columns)
         drawn = [LaneGrid(each, _LABEL, *split_height(lines, len(side), lines)).lines([side]) for side in columns]
         return [heading, *([p for part in row for p in fit(part, each)] for row in zip_longest(*drawn, fillvalue=[]))]
 
 
 class WaitLanes(BlockPane):
-    """Lanes that show which ranks wait for others, and since when: one per rank, on one scale, in the order of ranks.
+    """Lanes that show which ranks wait for others, and since when: one per rank, on the same scale, sorted by rank.
 
-    They are not in the order of waits, because that changes all the time.
+    They are not sorted by wait, because that order changes all the time.
     """
 
     @staticmethod
     def rows(ranks: int, width: int) -> int:
-        """Return the number of lanes below one another."""
+        """Return the number of rows of lanes."""
         return -(-ranks // sides(width))
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
@@ -157,7 +157,7 @@ class WaitLanes(BlockPane):
 
 
 def wait_courses(view: HeatView) -> tuple[float, list[Course]]:
-    """Return the end of the scale, as a share of the step, and each rank's wait on that scale."""
+    """Return the upper end of the scale, as a share of a step, and each rank's history of wait on that scale."""
     most = max(view.cells.translate(None, bytes([NOTHING, NOT_FINITE])), default=MOST)
     high, scaled = _scaled(most, view.low, view.high)
     cells = view.cells.translate(scaled)
@@ -170,7 +170,7 @@ def wait_courses(view: HeatView) -> tuple[float, list[Course]]:
 
 @lru_cache(maxsize=16)
 def _scaled(most: int, low: float, high: float) -> tuple[float, bytes]:
-    """Return the upper end of the scale, and a table of each cell's place on it; `most` is the highest cell."""
+    """Return the upper end of the scale, and a translation table to it for cells. most: the highest cell."""
     values = [low + share(cell) * (high - low) for cell in range(NOT_FINITE)]
     top = max(values[most], _FLOOR)
     on_scale = [LEAST + round(min(1.0, max(0.0, value / top)) * (MOST - LEAST)) for value in values]

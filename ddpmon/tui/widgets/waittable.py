@@ -1,4 +1,4 @@
-"""Each rank's wait and transfer as two-tone bars on one scale. The others wait for the rank that waits least."""
+"""A table with each rank's wait and transfer as a bar. The other ranks wait for the rank that waits least."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _blocked(rank: RankView) -> tuple[float, float] | None:
 
 
 def blocked_bar(rank: RankView, longest_ms: float, width: int) -> Line:
-    """Draw a bar of wait, then transfer; `longest_ms` fills `width`."""
+    """Draw a bar of wait and transfer, on a scale where `longest_ms` fills `width` columns."""
     wait, both = _blocked(rank) or (-1.0, -1.0)
     if not longest_ms > 0 or not 0 <= wait <= both <= longest_ms:
         return []
@@ -44,7 +44,7 @@ class WaitTable(RankTable):
     )
 
     tells_steps = False
-    """True if the title names the steps, because a neighbouring pane covers others."""
+    """True if the title names the steps of the means, because another pane on the screen covers other steps."""
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         if snapshot is not None and arriving(snapshot):

@@ -27,7 +27,7 @@ from ddpmon.tui.widgets.pane import Pane
 
 
 def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> str:
-    """Return the time, median and range in a column of `chart`; "" left of the curves, or if the series is empty."""
+    """Return the time, median and range at column `x` of a chart; "" if there are none, as left of the curves."""
     if x < LABEL or not series.seconds:
         return ""
     span = series.seconds[0], series.seconds[-1]
@@ -39,7 +39,7 @@ def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> 
 
 
 class KeptChart:
-    """Caches the last chart of a whole run, because drawing takes milliseconds and most frames have the same series."""
+    """Caches the last drawn chart, because drawing takes milliseconds and most frames have the same series."""
 
     def __init__(self) -> None:
         self._series: Series | SeriesView | None = None
@@ -50,9 +50,9 @@ class KeptChart:
         self, series: Series | SeriesView, name: str, style: Style, room: tuple[int, int], empty: str,
         pointed: tuple[int, int] | None,
     ) -> list[Line]:  # fmt: skip
-        """Return the lines of `chart`, cached until the arguments change.
+        """Return the lines of a chart, cached until the arguments change.
 
-        If `pointed` is a column and line of the chart, its values replace the title.
+        If the mouse is at a column of the chart (`pointed`), the values there replace the title.
         """
         width, height = room
         asked = (name, style, width, height, empty)

@@ -1,4 +1,4 @@
-"""Shows every rank as one glyph, grouped by host, and so where in the world there are problems."""
+"""Shows every rank as one glyph, grouped by host, to show at a glance where the problems are."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _glyphs(ranks: list[RankView], fold: int, grade_of: Grading) -> Line:
 
 
 def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) -> list[Line] | None:
-    """Return the ranks in a group per host; None if a group is wider than the screen or the lines are too many."""
+    """Return the ranks grouped by host; None if a group is wider than the screen or there are too many lines."""
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
         groups.setdefault(short_host(rank.host) or _NOWHERE, []).append(rank)
