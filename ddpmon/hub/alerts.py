@@ -1,7 +1,8 @@
-"""Alerts: a program that runs when a run needs attention.
+"""Runs a program (an alert) when a run needs attention.
 
-It is the user's (`--on-alert CMD`), or ddpmon's own that notifies services (`--notify URL`). The program is started
-without a shell in the run's working directory, and gets the alert as JSON on its standard input. One runs at a time.
+The program is the user's (`--on-alert CMD`), or ddpmon's own one, which notifies services (`--notify URL`). It is
+started without a shell in the run's working directory, and gets the alert as JSON on its standard input. Only one
+program runs at a time.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from ddpmon.store.store import Store
 
 SCHEMA = 1
 LONGEST_S = 30.0
-"""Longest time for which the program may run. Then it is killed with all processes that it started."""
+"""Longest time in seconds that the program may run. Then it is killed with all processes that it started."""
 END_S = 10.0
-"""Longest time for which the end of a run waits for the program."""
+"""Longest time in seconds that the end of a run waits for the program."""
 MOST_AN_HOUR = 20
 MOST_WAITING = 20
 HOUR_S = 3600.0
 _ALARMING = {"stalled", "failed", "lost"}
-"""States that cause an alert by themselves, whatever the findings."""
+"""States that cause an alert even without a finding."""
 _PRINTED_BYTES = 4096
 """Number of bytes at the end of the program's output that are kept."""
 _LINE_CHARS = 200
@@ -43,7 +44,7 @@ _LINE_CHARS = 200
 
 
 class Alerts:
-    """Compares each judgement of a run with the one before, and passes news to the program. Its methods never raise."""
+    """Compares each judgement of a run with the last one, and starts the program for news. No method raises."""
 
     def __init__(
         self,
@@ -69,14 +70,14 @@ class Alerts:
         self._add_event = add_event
         self._state = store.state
         self._may_repeat = store.step > 0
-        """True if a hub before this one may have sent the alerts of the first check."""
+        """True until the first check if an earlier hub may already have sent its alerts."""
         self._waiting: deque[bytes] = deque()
         self._started: deque[float] = deque()
         self._dropped = 0
         self._program: _Program | None = None
 
     def queue_alerts(self, now: float, unix: float) -> None:
-        """Queue alerts about news since the last call, start the next program, and end one that takes too long."""
+        """Queue alerts for news since the last call, start the next program, and kill one that takes too long."""
         if not self._command:
             return
         new = self._new()
@@ -87,7 +88,7 @@ class Alerts:
         self._advance(now, unix)
 
     def finish(self, unix: float) -> None:
-        """Send the alerts that wait when the run is over, but for END_S at most."""
+        """Send the queued alerts after the run's end, for at most END_S."""
         deadline = time.monotonic() + END_S
         while (self._waiting or self._program) and (now := time.monotonic()) < deadline:
             self._advance(now, unix)
@@ -97,7 +98,7 @@ class Alerts:
             print(f"{self._name}: the last alert took longer than {END_S:g} s and may be lost", file=sys.stderr)
 
     def _new(self) -> list[tuple[str, str, Finding | None]]:
-        """Return severity, sentence and finding of everything that has become worse since the last check."""
+        """Return (severity, sentence, finding) of new findings since the last check, and of a new alarming state."""
         store = self._store
         announced = [event for event in store.announced if event.finding and event.severity != "info"]
         new = [(event.severity, event.text, event.finding) for event in announced]
@@ -176,9 +177,9 @@ class _Program:
 
     def ended(self) -> bool:
         """Return whether the program has ended, and read its output, so that it does not block on a full pipe."""
-        # WNOWAIT keeps it a zombie, so that no other process group can get its number.
+        # WNOWAIT does not reap the process, so that no other process group can get its number.
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        with contextlib.suppress(OSError):  # There is nothing to read at the moment.
+        with contextlib.suppress(OSError):  # The pipe is empty.
             self._printed = (self._printed + os.read(self._output, 1 << 16))[-_PRINTED_BYTES:]
         return ended
 

@@ -1,4 +1,4 @@
-"""Recording of the run as it goes on: events, checkpoints, files that ranks left behind, and the report at the end."""
+"""Records the run besides telemetry: events, checkpoints, files that ranks left behind, and the final report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ddpmon.store.store import Store
 
 CHECKPOINT_S = 10.0
 CHECKPOINT_ROWS = BINS // 4
-"""Number of chart rows of each resolution in a checkpoint. So a killed hub leaves coarser charts than one that ends."""
+"""Number of chart rows per resolution in a checkpoint. They are fewer than a hub writes at its end, to save time."""
 
 
 class Bookkeeping:
-    """Lets the recorder write when it is due, and adds events when the disk fails or works again."""
+    """Passes records to the recorder, and adds events when the disk fails or works again."""
 
     def __init__(self, store: Store, recorder: Recorder, collector: Collector) -> None:
         self._store, self._recorder, self._collector = store, recorder, collector
@@ -38,7 +38,7 @@ class Bookkeeping:
         return not self._recorder.has_backlog and not self._recorder.trouble
 
     def write_due(self, now: float, unix: float) -> None:
-        """Write everything that is due."""
+        """Write events, silences, findings and received records, and a checkpoint if it is due."""
         store, recorder = self._store, self._recorder
         recorder.record_event(store.new_events)
         store.new_events.clear()
@@ -66,7 +66,7 @@ class Bookkeeping:
         store.unwritable = trouble or ""
 
     def keep_last(self, now: float, unix: float) -> None:
-        """Write everything, because this hub ends."""
+        """Write everything, with a complete checkpoint, because this hub ends."""
         self._checkpoint(BINS)
         self._recorder.write_soon()
         self.write_due(now, unix)
@@ -86,7 +86,7 @@ class Bookkeeping:
         )
 
     def notes(self) -> list[str]:
-        """Return notes for viewers on what the recording lacks."""
+        """Return notes for viewers about missing records and invalid messages."""
         notes = []
         if unrecorded := self._recorder.unrecorded:
             notes.append(f"the recording lacks {counted(unrecorded, 'step record')}")
@@ -114,7 +114,7 @@ class Bookkeeping:
         self._store.add_event(time.time(), "warn", text)
 
     def write_report(self) -> None:
-        """Write the report of a run that is over and completely recorded."""
+        """Write report.json after the run has ended and is completely recorded."""
         self._tails.delete_folder()
         run = self._store.run
         try:

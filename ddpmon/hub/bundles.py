@@ -1,4 +1,4 @@
-"""Queue of a node's messages to the root, in numbered bundles.
+"""Queues a node's messages to the root in numbered bundles.
 
 Bundles are kept until the root has recorded them. If there are too many, the oldest are dropped first.
 """
@@ -18,14 +18,14 @@ from ddpmon.recording.merging import one_of
 from ddpmon.recording.node_blocks import pack_batches
 
 KEPT_BYTES = 64 << 20
-"""Largest size of all kept bundles. A minute of 8 ranks at ten steps a second is 0.2 MB, of 256 ranks 7 MB."""
+"""Largest total size of bundles. A minute of 8 ranks at ten steps per second takes 0.2 MB, of 256 ranks 7 MB."""
 BUNDLE_BYTES = 1 << 20
 BUNDLE_ITEMS = 4096
 IN_FLIGHT = 96
-"""Largest number of sent bundles that the root has not recorded. The root records every few seconds; further bundles
-would only wait there, and ZeroMQ stops reading a connection whose queue is full."""
+"""Largest number of sent bundles that the root has not recorded. The root records every few seconds. More bundles would
+fill its queue, and ZeroMQ stops reading a connection whose queue is full."""
 STEP_BYTES, BATCH_BYTES = 110, 300
-"""Approximate bytes of a step, and of the rest of a batch, before they are packed, if they hold nothing unusual."""
+"""Approximate bytes of a usual step, and of the rest of a usual batch, before packing."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Closed:
     batches: int = 0
     """Number of batches in the blocks."""
     seq: int = 0
-    """Number of the bundle, once it waits to be sent."""
+    """Number of the bundle; 0 until it is queued."""
 
     @property
     def bytes(self) -> int:
@@ -111,12 +111,12 @@ class Bundles:
         self._waiting.append(closed)
 
     def next_bundle(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
-        """Return the bundle to send now, or None if there is none.
+        """Return the bundle to send now; None if there is none, or if too many are unrecorded.
 
         Args:
             now_us: CLOCK_MONOTONIC of this node, in microseconds.
             stopping: True if a stop was requested on this node.
-            over: True if the run is over on this node. The last bundle that waits says so.
+            over: True if the run is over on this node. The last queued bundle reports it.
 
         """
         if not self._waiting or len(self._sent) >= IN_FLIGHT:
@@ -136,7 +136,7 @@ class Bundles:
             self._bytes -= self._sent.popleft().bytes
 
     def send_again(self) -> None:
-        """Queue all bundles again, before the others, that were sent but not recorded."""
+        """Queue all bundles that were sent but not recorded again, before the others."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 
@@ -155,7 +155,7 @@ def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
 
 
 def merge_batches(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
-    """Merge successive batches of the same process into one. `sparse` is that of `Bundles.make_bundles`."""
+    """Merge successive batches of the same process into one. sparse: merge every two samples of a rank too."""
     done: list[Batch] = []
     latest: dict[int, Batch] = {}
     for batch in batches:
@@ -171,7 +171,7 @@ def merge_batches(batches: Sequence[Batch], *, sparse: bool = False) -> list[Bat
 
 
 def in_twos(samples: Sequence[Sample]) -> list[Sample]:
-    """Merge samples of one second into samples of two, so that the root has to process and record half as many."""
+    """Merge every two samples, so that the root has to process and record half as many."""
     return [one_of(samples[place : place + 2]) for place in range(0, len(samples), 2)]
 
 

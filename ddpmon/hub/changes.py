@@ -1,8 +1,8 @@
-"""Selection of the changes of a snapshot that a viewer is sent, so that answers do not grow with the world.
+"""Selects the changes of a snapshot to send to a viewer, so that answers do not grow with the number of ranks.
 
-An answer has the ranks that the viewer's screen shows, and all ranks with news such as their end. Of the others it has
-at most ROWS: first those whose lateness changed, then those that were sent longest ago. A world of up to ROWS ranks is
-always sent completely. Numbers of ranks have as many digits as screens show.
+An answer contains the ranks that the viewer's screen shows, and all ranks with news such as their end. Of the others it
+contains at most ROWS: first those whose excess changed, then those that were sent longest ago. Up to ROWS changed ranks
+are always all sent. Numbers are rounded to as many digits as screens show.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from ddpmon.messages import END_STATES, RankView, Series, Snapshot, ViewRequest,
 from ddpmon.messages.changes import NO_SAMPLE, SAMPLE_COLUMNS, SERIES, Changed, Changes, Columns, Tail
 
 ROWS = 192
-"""Largest number of ranks in an answer that are neither shown nor have news, at some 70 bytes each."""
+"""Largest number of ranks in an answer that are neither shown nor have news. Each takes about 70 bytes."""
 MOVED = 0.02
 """Change of a rank's excess over its peers, as a fraction, from which on the rank is sent before others."""
 BITS = 12
-"""Number of bits of a number's fraction that are sent, which is four digits."""
+"""Number of mantissa bits of a float that are sent, which is about four digits."""
 _news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
 """Reads the fields of a rank whose changes are sent at once."""
 _ROW = tuple(name for name in RankView.__struct_fields__ if name not in {"rank", "sample"})
 _SHOWN_WITH = {"clocks": "timeline"}
-"""Fields that grow with the world and that only one screen shows, each with its field of ViewRequest."""
+"""Fields that grow with the number of ranks and that only one screen shows: {field: field of ViewRequest}."""
 
 
 class Sent:
-    """State of a viewer: everything that was sent to it. Viewers that were sent the same share one immutable object."""
+    """Everything that was sent to a viewer. Immutable; viewers that were sent the same share an object."""
 
     def __init__(self) -> None:
         self._shot: Snapshot | None = None
-        """Snapshot with the fields that the viewer has; the ranks that it has may be older."""
+        """Snapshot with the fields that the viewer has. Its ranks may be newer than those of the viewer."""
         self._rows: list[RankView] = []
-        """Each rank as it was sent last."""
+        """Each rank's view as it was last sent."""
         self._at: list[int] = []
-        """Version in which each rank was sent last."""
+        """Version of the snapshot in which each rank was last sent."""
         self.is_whole = False
         """True if the viewer has a complete snapshot of one version."""
 
@@ -134,7 +134,7 @@ def _moved(before: RankView, now: RankView) -> bool:
 
 
 def _tail(before: Any, now: Any) -> Tail:
-    """Return the new end of a series. Points are only appended, except when all are merged into fewer points."""
+    """Return the number of unchanged points of a series, and the points after them."""
     names = Series.__struct_fields__
     points = zip(*(getattr(series, name) for series in (before, now) for name in names), strict=False)
     kept = 0
@@ -154,7 +154,7 @@ def _add_changed(columns: Any, name: str, now: Sequence[Any], before: Sequence[A
 
 
 def _packed_column(name: str, column: list[Any], *, exact: bool) -> list[Any]:
-    """Return a column in the form in which it is sent: rounded, unless it must be exact."""
+    """Return a column as it is sent: rounded, unless `exact` is true."""
     if exact:
         return column
     if name == "phases_ms":

@@ -1,4 +1,4 @@
-"""Measurement of how busy each core of this machine is, each second. The hub does it, so that it costs no rank time."""
+"""Measures every second how busy each core of this machine is. The hub does this, so that it costs ranks no time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ddpmon.runs import proc
 KEPT_S = BINS * SAMPLE_SECONDS[-1]
 EVERY_S = 1.0
 _COUNTED, _IDLE = 8, (3, 4)
-"""Fields of a core's line in /proc/stat (proc_stat(5)): the number of fields that add up to all time, as they include
-the time of guests, and the indices of idle time and of waiting for a disk."""
+"""Fields of a core's line in /proc/stat (proc_stat(5)): the number of fields that add up to all time (later ones repeat
+guests' time), and the indices of idle time and of time waiting for a disk."""
 
 
 class Ticks(NamedTuple):
@@ -40,7 +40,7 @@ class Cores:
     """Busy shares of all cores over the last `KEPT_S` seconds."""
 
     def __init__(self, host: str, read: Callable[[], Ticks] = core_counters) -> None:
-        """Begin without measurements. `host` is the name that ranks give to this machine; `read` reads the counts."""
+        """Start without measurements. host: this machine's name as ranks report it. read: reads the counters."""
         self._host, self._read = host, read
         self._before = Ticks((), np.empty(0), np.empty(0))
         self._measured_at = -math.inf
@@ -50,7 +50,7 @@ class Cores:
         """[second % KEPT_S, core], the busy share in each second, or NaN if it was not measured."""
 
     def measure(self, now: float) -> None:
-        """Measure the cores if a second has passed. The mean since the last time is the value of all seconds since."""
+        """Measure the cores if a second has passed. After a longer time, its mean is stored for each second."""
         if now - self._measured_at < EVERY_S:
             return
         self._measured_at = now
@@ -66,7 +66,7 @@ class Cores:
         self._last = second
 
     def view(self, request: SeriesRequest) -> CoursesView:
-        """Return the requested seconds of all cores, with the newest on the right."""
+        """Return the requested history of all cores, with the newest value last."""
         if not self._before.cores:  # The kernel does not report them.
             return CoursesView(request.per_column, 0, [], host=self._host)
         columns, each = min(request.columns, BINS), request.per_column

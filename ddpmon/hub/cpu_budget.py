@@ -1,4 +1,4 @@
-"""Limit on how often expensive work is repeated, so that in a large world it takes a bounded share of a core."""
+"""Limits how often expensive work is repeated, so that it takes a bounded share of a core with many ranks, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class CpuBudget:
-    """Measures the CPU time of repeated work in this thread, and spaces the work accordingly."""
+    """Measures the CPU time of repeated work in this thread, and delays its next run accordingly."""
 
     def __init__(self, share: float, most_s: float = math.inf) -> None:
         """Set the limits.
@@ -28,7 +28,7 @@ class CpuBudget:
 
     @property
     def due_at(self) -> float:
-        """Return the moment at which the work is due again."""
+        """Return the monotonic time in seconds at which the work is due again."""
         return self._due
 
     @contextlib.contextmanager

@@ -1,11 +1,11 @@
-"""Encryption between the hubs of several nodes (CURVE): key pairs, encrypted sockets, and admission of hubs.
+"""Encrypts the connections between hubs of several nodes (CURVE): key pairs, encrypted sockets, admission of hubs.
 
 A hub stores one key pair for each run, so that it keeps its identity when it restarts.
 
-The sockets use no heartbeats of ZeroMQ. If a connection ends while its queue is full, ZeroMQ keeps it until the queue
-was read, and the next heartbeat on it aborts the process (`!_io_error`, stream_engine_base.cpp:310 of libzmq 4.3.5; its
-issue 4364). Instead both hubs send a message every second. A node's hub reconnects if it receives nothing, and the
-root closes connections that are silent.
+The sockets use no ZeroMQ heartbeats. If a connection ends while its queue is full, ZeroMQ keeps it until the queue was
+read, and the next heartbeat on it aborts the process (`!_io_error`, stream_engine_base.cpp:310 of libzmq 4.3.5; its
+issue 4364). Instead, both hubs send a message every second. A node's hub reconnects if it receives nothing, and the
+root reports silent nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 20
 
 
 class Keys(msgspec.Struct):
-    """CURVE keys of a hub, and if it is the root its addresses and the hubs it admits.
+    """CURVE keys of a hub; for the root also its addresses and the hubs that it admits.
 
     They are stored in the run's folder with mode 0600.
     """
@@ -36,13 +36,13 @@ class Keys(msgspec.Struct):
     secret: str
     addresses: list[str] = msgspec.field(default_factory=list)
     admitted: dict[str, int] = msgspec.field(default_factory=dict)
-    """Nodes by the public keys of their hubs."""
+    """Number of the node of each admitted hub, by the hub's public key."""
 
     def admit(self, key: str, node: int) -> None:
         """Admit the hub with a public key as the hub of a node.
 
-        The hub keeps the number with which it was first admitted, because its connection outlives a world and a later
-        world may number the nodes differently.
+        The hub keeps the number with which it was first admitted: its connection outlives a restart of the ranks, after
+        which the nodes may be numbered differently.
         """
         if key not in self.admitted:
             taken = set(self.admitted.values())
@@ -63,7 +63,7 @@ class Keys(msgspec.Struct):
         return self.admitted[key]
 
     def save(self, run_dir: Path) -> None:
-        """Store the keys. If the disk is full, a hub that restarts loses its identity, and nothing else happens."""
+        """Store the keys. Errors are ignored; they only mean that a restarted hub has a new identity."""
         with contextlib.suppress(OSError):
             writing.write_text(run_dir / FILE, msgspec.json.encode(self).decode())
 
@@ -78,7 +78,7 @@ def stored_keys(run_dir: Path) -> Keys | None:
 
 
 def of_job(job_key: str, whose: str) -> Keys:
-    """Derive the key pair of the "root" or of every "node" of a job from the job's key, which all its hubs hold."""
+    """Derive the key pair of a job's root hub or node hubs from the job's key. whose: "root" or "node"."""
     secret = hashlib.blake2b(bytes.fromhex(job_key), digest_size=32, person=f"ddpmon {whose}".encode()).digest()
     encoded = z85.encode(secret)
     return Keys(zmq.curve_public(encoded).decode(), encoded.decode())
@@ -94,7 +94,7 @@ LAST_WORDS_MS = 500
 
 
 def curve_socket(context: zmq.Context[Socket], kind: int, keys: Keys, frame_bytes: int) -> Socket:
-    """Return a socket with CURVE keys that accepts frames of at most `frame_bytes`, neither bound nor connected."""
+    """Return a new socket with CURVE keys that accepts frames of at most `frame_bytes`."""
     socket: Socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, LAST_WORDS_MS)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
@@ -110,15 +110,15 @@ _OK, _DENIED = b"200", b"400"
 
 
 class Admission:
-    """Authenticator of ZeroMQ (ZAP): it decides on peers that have proven to hold the secret key of a public key."""
+    """ZeroMQ's authenticator (ZAP), which admits or refuses peers by their public keys."""
 
     def __init__(self, context: zmq.Context[Socket], admitted: dict[str, int], job: str = "") -> None:
         """Start to answer ZeroMQ's requests.
 
         Args:
             context: The context of the sockets that are protected.
-            admitted: The node of each admitted public key. Keys that are added later count too.
-            job: Public key that all hubs of a job share, or "" if each hub has its own. With it they are UNNUMBERED.
+            admitted: The node of each admitted public key. Later changes of the dict count too.
+            job: Public key that all hubs of a job share, or "" if each hub has its own. Hubs with it are UNNUMBERED.
 
         """
         self.socket: Socket = context.socket(zmq.REP)

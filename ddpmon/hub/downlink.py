@@ -1,4 +1,4 @@
-"""The root's end of the links to other nodes' hubs, which processes their ranks' messages as if sent to this hub."""
+"""The root's end of the links to other nodes' hubs. It processes their ranks' messages as if sent to this hub."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ from ddpmon.store.store import Store
 
 FRAME_BYTES = 8 << 20
 HANDSHAKE_MS = 10_000
-"""Time limit of a handshake. A thousand nodes that connect at once take three seconds for theirs."""
+"""Time limit of a handshake. If a thousand nodes connect at once, their handshakes take three seconds."""
 BACKLOG = 1024
 """Largest number of connections that wait to be accepted."""
 BEAT_S = 1.0
 MS_A_NODE = 4.0
-"""Milliseconds between two bundles of a node for each node of the run, so that at most 250 bundles a second arrive."""
+"""Milliseconds between two bundles of a node, times the number of nodes, so that at most 250 bundles/s arrive."""
 GONE_S = 4.0
-"""Silence after which a node is reported. Its hub sends a message every second, and is back sooner after a restart."""
+"""Seconds without a message after which a node is reported. Hubs send one every second, and restart in less time."""
 AGAIN_S = 1.0
 MOST_PER_TURN = 200
 CLOCKS = 240
-"""Number of the latest bundles, a minute of them, of which the fastest one gives the offset of two clocks. It is exact
-to milliseconds, so that failures and stacks of several machines can be ordered. Steps are aligned by the ends of their
-synchronisations instead."""
+"""Number of latest bundles (those of a minute) of which the fastest one gives the offset of two clocks. The offset is
+accurate to milliseconds, which suffices to order failures and stacks of several machines. Steps are aligned by the ends
+of their synchronisations instead."""
 GONE = "critical", "{who} {are} gone: {ranks}"
 UNHEARD = "warn", "no data from {who} ({ranks}); the other hosts continue, so {its} or the link has failed"
 """Severity and sentence of the events about silent nodes."""
 _CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
-"""Name of a connection on another node: the node, and the pid of a rank or the name of a viewer there. Names that
-ZeroMQ chooses begin with a zero byte, but a process that connects on this machine may choose a name like this one."""
+"""Name of a connection on another node: the node, and the pid of a rank or the name of a viewer there. Names chosen by
+ZeroMQ begin with a zero byte, but a process that connects on this machine can choose a name like this one."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Node:
     seq: int = 0
     """Number of the last bundle that was received in order."""
     recorded: int = 0
-    """Number of the last bundle of which everything is on the disk."""
+    """Number of the last bundle that is completely on the disk."""
     heard_at: float = 0.0
     beat_at: float = float("-inf")
     again_at: float = float("-inf")
@@ -88,7 +88,7 @@ class Node:
     over: bool = False
     """True if the run is over on the node, and the node has reported everything about its end."""
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
-    """Lead of this clock over the node's at each of the last bundles, including the bundle's travel time."""
+    """Microseconds by which this clock was ahead of the node's at each of the last bundles, including travel time."""
 
 
 _Came = tuple[Node, FromNode, list[NodeBlock]]
@@ -106,8 +106,8 @@ class Downlink:
         epoch: Identifies this process of the hub.
         take_request: Takes a viewer's name and its request. The answer is sent with `send_to_viewer`.
         stop: Ends the whole run.
-        came: Takes a rank's output, and the node it came from. Returns False if the run has no such rank, or no
-            viewer asked for its output.
+        came: Takes a rank's output, and the number of its node. Returns False if the output was not requested, or the
+            node has no such rank.
         job_key: Key that admits other hubs, or None if each is admitted by a key of its own.
 
     """
@@ -135,7 +135,7 @@ class Downlink:
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # Else ZeroMQ admits everyone without an authenticator.
+        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # Otherwise ZeroMQ admits everyone without authenticator.
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came
@@ -183,7 +183,7 @@ class Downlink:
     def _node(self, number: int, connection: bytes, now: float) -> Node:
         """Return the node of a connection on which a message arrived."""
         if number == UNNUMBERED:
-            return Node(number, connection)  # It is asked to join before its messages are processed.
+            return Node(number, connection)  # Its messages are not processed before it has joined.
         node = self.nodes.setdefault(number, Node(number, connection))
         node.connection, node.heard_at = connection, now
         return node
@@ -221,7 +221,7 @@ class Downlink:
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
                 node.later_us.clear()  # A rebooted machine has another clock.
-            came_early = bool(message.key) and not node.epoch  # It joined before its ranks are known.
+            came_early = bool(message.key) and not node.epoch  # With the job's key, hubs join before their ranks.
             self._hosts.discard(node.host)
             taken = message.host == self._store.registry.host or message.host in self._hosts
             node.host = f"{message.host}-{node.number}" if taken else message.host
@@ -248,7 +248,7 @@ class Downlink:
         if bundle.seq <= node.seq:
             return
         if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
-            self._ask_again(node, now)  # The node still has some of the missing ones.
+            self._ask_again(node, now)  # The node can send some of the missing bundles again.
             return
         node.seq = bundle.seq
         node.later_us.append(time.monotonic_ns() // 1000 - bundle.now_us)
@@ -291,7 +291,7 @@ class Downlink:
             self._send(node, SendAgain(join=join))
 
     def answer(self, identity: bytes, message: ToRank, now: float) -> bool:
-        """Answer a rank of another node unless its hub does, and return whether it is a rank of another node."""
+        """Answer a rank on another node, through its hub; return whether the rank is on another node."""
         node, pid = self._split(identity)
         if node is None or not pid.isdigit():
             return False
@@ -320,7 +320,7 @@ class Downlink:
         return (self.nodes.get(int(parts[1])), parts[2]) if parts else (None, b"")
 
     def report_to_nodes(self, now: float, unix: float, *, recorded: bool, stopping: bool) -> None:
-        """Report to nodes what is recorded and whether to stop, and add events about silent nodes.
+        """Send nodes the numbers of recorded bundles and requests to stop, and add events about silent nodes.
 
         `recorded` is True if everything that was received is on the disk.
         """
@@ -341,7 +341,7 @@ class Downlink:
         self._add_node_events(changed, unix)
 
     def _add_node_events(self, changed: Sequence[Node], unix: float) -> None:
-        """Add events about nodes that became silent or are back, in one sentence for many, as behind one switch."""
+        """Add events about nodes that became silent or are back, one event for all nodes with the same change."""
         by_node = self._by_node() if changed else {}
         said: dict[tuple[str, str], list[Node]] = {}
         for node in changed:
@@ -374,7 +374,7 @@ class Downlink:
         return by_node
 
     def have_all_ended(self, *, failed: bool) -> bool:
-        """Return whether all ranks have ended, except on silent nodes, and if `failed` their ends are reported."""
+        """Return whether all ranks have ended, except on silent nodes. failed: also wait for reports of their ends."""
         by_node = self._by_node()
         heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]
         left = all(process.gone for node in heard for process in by_node[node.number])
@@ -388,7 +388,7 @@ class Downlink:
         self.admission.close()
 
     def _send(self, node: Node, message: ToNode) -> None:
-        with contextlib.suppress(zmq.ZMQError):  # A node that is gone or does not read is sent it again.
+        with contextlib.suppress(zmq.ZMQError):  # If the node is gone or does not read, the message is repeated later.
             self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
 
 

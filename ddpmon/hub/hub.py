@@ -42,24 +42,24 @@ MEND_S = 5.0
 DRAIN_S = 0.3
 ASK_WHERE_S = 3.0
 ANALYSIS_SHARE = 0.125
-"""Share of one core for the analysis. It runs twice a second up to some hundred ranks, and with 16,384 ranks every few
-seconds."""
+"""Share of one core for the analysis. It runs twice a second with some hundred ranks, and every few seconds with
+16,384 ranks."""
 JUDGE_SHARE, JUDGE_S = 0.008, 0.9
-"""Share of one core for updating findings, and the longest interval, in seconds. Numbers are updated with each tick."""
+"""Share of one core for updating findings, and the longest interval in seconds. Each analysis updates numbers."""
 NODE_ANALYSIS_S = 5.0
-"""Interval between two analyses by the hub of a node while its viewers are shown the snapshots of the root."""
+"""Seconds between two analyses by a node's hub while its viewers get the root's snapshots."""
 GATHER_MS = 100
-"""Time that a node's hub waits for messages of further ranks after the first, as each turn of its loop costs as much
-as the messages themselves."""
+"""Milliseconds that a node's hub waits for messages of further ranks after the first, because a turn of its loop costs
+as much as the messages themselves."""
 GC_THRESHOLD = 50_000, 20, 100
-"""Thresholds of the garbage collector. Batches and samples arrive by the thousand and form no cycles: with Python's
-own thresholds, a third of a core went into searching those of 16,384 ranks."""
+"""Thresholds of the garbage collector. Thousands of batches and samples arrive, and form no cycles. With Python's
+default thresholds and 16,384 ranks, collections took a third of a core."""
 ORPHANED_S = 5.0
-"""Time without any rank after which the hub of a run without a supervisor ends by itself."""
+"""Seconds without a message of a rank after which the hub of a run without a supervisor ends by itself."""
 
 
 class Hub:
-    """Collects, records and serves one run until told to end."""
+    """Collects, records and serves one run until SIGTERM."""
 
     def __init__(self, run_id: str) -> None:
         """Bind the sockets and open the recording, or continue an existing one. Raise DdpmonError if that fails."""
@@ -104,7 +104,7 @@ class Hub:
         self._analysis, self._judging = CpuBudget(ANALYSIS_SHARE), CpuBudget(JUDGE_SHARE, JUDGE_S)
         self._judged_failures, self._judged_at = 0, float("-inf")
         self._has_fallen = False
-        """True if a rank has ended since the last judgement."""
+        """True if a rank has died since the last judgement."""
         self._fault = ""
         """Traceback of the last judgement, or "" if it succeeded."""
         self._mended_at = self._stacks_asked_at = now
@@ -141,7 +141,7 @@ class Hub:
                 if self._sockets.view in ready:
                     self._viewers.process_requests(now)
                 if self._nodes.root_shows:
-                    self._reload()  # So the root learns of a stop together with the last messages of ranks.
+                    self._reload()  # Then the root is told about a stop together with the last messages of ranks.
                 self._nodes.exchange_messages(now)
                 if self._recorder.backlog_is_large:
                     self._collector.write_and_acknowledge()
@@ -162,7 +162,7 @@ class Hub:
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
-        self._wakeup = writer  # kept open as long as the hub lives
+        self._wakeup = writer  # kept open until the hub ends
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
         def end(*_: object) -> None:
@@ -175,7 +175,7 @@ class Hub:
     def _tick(self, now: float, unix: float) -> None:
         self._reload()
         store = self._store
-        self._books.take_tails()  # first, as these files may hold the Bye of a rank that has ended
+        self._books.take_tails()  # first, because these files may contain the Bye of a rank that has ended
         self._report_dead(now, unix)
         self._processes.find_ranks(now)
         self._cores.measure(now)
@@ -197,7 +197,7 @@ class Hub:
         if store.state == "stalled" and now - self._stacks_asked_at >= ASK_WHERE_S:
             self._stacks_asked_at = now
             self._collector.ask_where()
-        self._viewers.process_requests(now)  # so that viewers need not wait for the disk as well
+        self._viewers.process_requests(now)  # before the disk is written, so that viewers do not wait for it
         self._viewers.answer_due(now)
         self._books.write_due(now, unix)
         self._pass_on(now, unix)
@@ -223,7 +223,7 @@ class Hub:
             store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) exited unexpectedly")
 
     def _analyse(self, now: float, unix: float, *, judge: bool) -> None:
-        """Process the records that have arrived, and with `judge` update findings and verdict too."""
+        """Process the records that have arrived. judge: also update findings and the verdict."""
         store = self._store
         self._judged_at = now
         store.add_arrived()
@@ -242,7 +242,7 @@ class Hub:
             alerts.queue_alerts(now, unix)
 
     def _report_fault(self, unix: float) -> None:
-        """Report once that a bug of ddpmon ended a judgement; the recording and the view go on."""
+        """Report once that a judgement raised, because of a bug of ddpmon. Recording and viewing continue."""
         fault = self._store.fault
         if fault and fault != self._fault:
             print(fault, flush=True)
@@ -256,7 +256,7 @@ class Hub:
         self._recorder.record_refusals(refusals.rows())
 
     def _pass_on(self, now: float, unix: float) -> None:
-        """Report to the hubs of other nodes, and to viewers, how much is recorded."""
+        """Send heartbeats with the state of the recording to other hubs, and update the notes for viewers."""
         self._nodes.send_heartbeats(now, unix, recorded=self._books.is_all_recorded)
         self._store.notes = [*self._books.notes(), *self._nodes.notes(now)]
 
@@ -269,11 +269,11 @@ class Hub:
             if stamp != self._run_stamp:
                 self._store.run = run = runs.load(self._run_id)
                 self._run_stamp = stamp
-                if run.ended:  # so that verdict and findings name the same cause from the first moment
+                if run.ended:  # so that verdict and findings name the same cause at once
                     self._store.ending = whole_ending(run, self._store.registry)
 
     def _orphaned(self) -> bool:
-        """Return whether no process is left that could end this hub, and no rank sends messages."""
+        """Return whether no process remains that could end this hub, and no rank sends messages."""
         if time.monotonic() - self._heard_at < ORPHANED_S:
             return False
         run = self._store.run
@@ -343,7 +343,7 @@ class Hub:
         if over:
             store.live = False
             self._mark_dead(time.monotonic())
-        store.add_arrived(final=over)  # before ranks that are silent count as dead: they were silent in the last steps
+        store.add_arrived(final=over)  # before silent ranks are marked as ended
         if over:
             store.ending = whole_ending(store.run, store.registry)
             for process in store.registry.process_of_rank.values():
@@ -369,7 +369,7 @@ class Hub:
             alerts.finish(unix)
 
     def _hand_over(self) -> None:
-        """Send the root the remaining messages of this node's ranks, or as the root wait for those of other nodes."""
+        """Exchange the remaining messages: a node's hub sends them to the root, and the root waits for all nodes."""
         deadline = time.monotonic() + FINISH_S
         while not self._nodes.is_all_transferred(now := time.monotonic()) and now < deadline:
             self._receive(now)
@@ -386,7 +386,7 @@ def main(run_id: str) -> int:
     # The hub ignores signals for the terminal or the launcher's process group. The supervisor ends it with SIGTERM.
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    open_files.allow_most()  # Each connection is one, and a thousand hubs of other nodes may connect.
+    open_files.allow_most()  # Each connection needs a descriptor, and a thousand other hubs may connect.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     try:

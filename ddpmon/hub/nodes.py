@@ -1,4 +1,4 @@
-"""Role of this hub among the hubs of several nodes: the root, a node's hub, or neither as in a run on one machine."""
+"""Determines this hub's role among several: the root, a node's hub, or neither in a run on one machine."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from ddpmon.store.store import Store
 
 ALONE = "ddpmon shows only this machine's ranks"
 AWAITED_S = 5.0
-"""Time for which the root given by `--hub` may be unreachable before an event says so."""
+"""Seconds after which an event reports that the root given by `--hub` is unreachable."""
 FINISH_S = 3.0
-"""Longest time for which the end of the run waits for the hubs of other nodes."""
+"""Longest time in seconds for which the end of the run waits for the hubs of other nodes."""
 
 
 class Nodes:
     """Gives this hub its role and runs its links to other hubs.
 
-    Messages of the ranks decide the role: the hub of rank 0 becomes the root, the others become node hubs. With `--hub`
-    the role is given.
+    Messages of the ranks decide the role: the hub of rank 0 becomes the root, the others become node hubs. With
+    `--hub`, the option decides.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Nodes:
         self._polled: list[Socket] = []
 
     def take_role(self, viewers: Viewers) -> None:
-        """Take the role that `--hub` gives, or that an earlier hub of this node had. `viewers` are this hub's."""
+        """Begin in the role that `--hub` gives or that an earlier hub of this run had. viewers: those of this hub."""
         self._viewers = viewers
         store = self._store
         if not zmq.has("curve"):
@@ -88,7 +88,7 @@ class Nodes:
             self._begin_downlink(self._keys.addresses)
 
     def _begin_given(self, host: str, port: int) -> None:
-        """Take the role that `--hub` gives this hub."""
+        """Begin as the root or a node's hub, as `--hub` determines."""
         if self._job_key is None:
             self._store.add_event(time.time(), "warn", f"the key for {self._root_name} is missing, so {ALONE}")
         elif self._store.run.hub_is_here:
@@ -210,11 +210,11 @@ class Nodes:
         self._sockets = [down.socket, down.admission.socket]
 
     def answer(self, identity: bytes, message: ToRank) -> bool:
-        """Answer a rank of another node, and return whether it is one."""
+        """Answer a rank if it is on another node, and return whether it is."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
     def rank_output(self, rank: int, now: float) -> PrintedView:
-        """Return the output of a rank as far as it has arrived here."""
+        """Return the output of a rank that has arrived at this hub."""
         return self._printed.view(rank, now)
 
     def _fetch(self, node: int, rank: int) -> None:
@@ -228,7 +228,7 @@ class Nodes:
         return True
 
     def relay_request(self, viewer: bytes, request: bytes) -> bool:
-        """Let the root answer a viewer of this hub, and return whether it can. It cannot if this hub is the root."""
+        """Pass a viewer's request on to the root; return False if this hub is the root or cannot reach it."""
         return self._up is not None and self._up.relay_request(viewer, request)
 
     def send_to_viewer(self, viewer: bytes, frame: bytes) -> bool:
@@ -241,7 +241,7 @@ class Nodes:
             assert self._keys is not None  # noqa: S101  _begin_downlink needs them
             before = len(self._keys.admitted)
             self._down.receive(now, time.time())
-            if len(self._keys.admitted) > before:  # Hubs with the job's key keep their numbers.
+            if len(self._keys.admitted) > before:  # Hubs with the job's key must get the same numbers after a restart.
                 self._keys.save(self._dir)
         if self._up is not None:
             self._up.process_root_messages(now)
@@ -264,7 +264,7 @@ class Nodes:
 
     @property
     def root_shows(self) -> bool:
-        """Return whether the root answers the viewers of this hub, so that they see the whole world."""
+        """Return whether the root answers the viewers of this hub, so that they see all ranks."""
         return self._up is not None and self._reached
 
     def notes(self, now: float) -> list[str]:
@@ -296,7 +296,7 @@ class Nodes:
                 self._up.queue_run_end()
 
     def is_all_transferred(self, now: float) -> bool:
-        """Return whether all links have transferred everything."""
+        """Return whether all messages of and to other hubs have been transferred."""
         up = self._up is None or self._up.send_remaining(now) or not self._up.is_root_reachable(now)
         return up and (self._down is None or self._down.have_all_ended(failed=self._store.run.state() == "failed"))
 
@@ -325,7 +325,7 @@ class Nodes:
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(supervisor.pid)
             try:
-                if supervisor.alive():  # Checked after opening the handle, so it is certainly the supervisor's.
+                if supervisor.alive():  # checked after opening the pidfd, which then cannot be another process's
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
             finally:
                 os.close(handle)

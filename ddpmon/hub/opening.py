@@ -1,4 +1,4 @@
-"""Initial state of a hub: from an earlier recording, from the readable parts of a damaged one, or empty."""
+"""Creates a hub's initial state: from an earlier recording, from the readable part of a damaged one, or empty."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
 
 
 def _roll_back(path: Path) -> None:
-    """Undo the transaction during which a hub without a write-ahead log was killed, as a read-only reader cannot."""
+    """Roll back a transaction that a killed hub left without a write-ahead log, as a read-only connection cannot."""
     if Path(f"{path}-journal").exists():
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("SELECT count(*) FROM sqlite_master")

@@ -1,4 +1,4 @@
-"""Observation of ranks through /proc when they cannot report: before the first step, in hangs, after being killed."""
+"""Observes ranks through /proc when they cannot report: before the first step, in a hang, and after being killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ddpmon.store.store import Store
 
 
 class StepCounters:
-    """Step counters of this machine's ranks, kept open from their Hello until they have ended."""
+    """Step counters in shared memory of this machine's ranks, open from a rank's Hello until its end."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -57,7 +57,7 @@ class StepCounters:
         return ended
 
     def _has_ended(self, process: RankProcess) -> bool:
-        """Return whether a process has ended. For processes that have a rank, the registry has already checked."""
+        """Return whether a process has ended. The registry marks the end of current ranks; others are checked here."""
         return process.left or process.dead or (not self._registry.is_seated(process) and process.gone)
 
 
@@ -79,14 +79,14 @@ WARNINGS_BYTES = 65_536
 MAX_WARNINGS = 8
 """Largest number of events about different warnings of the launcher."""
 SEARCH_S = 1.0
-"""Interval at which /proc is read while a run waits for its ranks."""
+"""Interval in seconds at which /proc is read while a run waits for its ranks."""
 
 
 class Processes:
     """Observes the processes of this machine, and passes the results to the store and the recorder."""
 
     def __init__(self, store: Store, recorder: Recorder, asking: StackRequests) -> None:
-        """Begin without observations. `asking` knows which ranks were asked for their stacks."""
+        """Start without observations. asking: the pending requests for stacks."""
         self._store, self._recorder, self._asking = store, recorder, asking
         self._silent = SilentRanks(runs.run_dir(store.run.id))
         self._working = CpuActivity(START_S.enter)
@@ -95,7 +95,7 @@ class Processes:
         self._warnings: set[str] = set()
 
     def find_ranks(self, now: float) -> None:
-        """Find, while the run waits for its ranks, which were started, and which of them run without the probe."""
+        """While the run waits for its ranks, find the ranks that were started, and those without the probe."""
         store, run = self._store, self._store.run
         if store.state != "waiting" or now - self._searched_at < SEARCH_S:
             return

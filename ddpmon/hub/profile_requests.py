@@ -1,4 +1,4 @@
-"""Profiles of ranks on request of a viewer, with one result of all ranks' answers: a table and a trace."""
+"""Requests profiles of ranks for a viewer, and combines the ranks' answers into a table and a trace."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 START_S, START_STEPS = 20.0, 5
-"""Time that a rank has to finish a step: so many seconds, or so many times the usual step if that is longer."""
+"""Time for a rank to finish a step: the longer of START_S seconds and START_STEPS usual steps."""
 ANSWER_S, ANSWER_TIMES = 60.0, 10
-"""Further time for the answer: so many seconds, plus so many times the usual length of the profiled steps."""
+"""Further time for the answer: ANSWER_S seconds, plus ANSWER_TIMES the usual length of the profiled steps."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class ProfileRequests:
             ranks: Ranks to profile. If it is empty, a slow rank and one of its peers are profiled.
             steps: Number of steps.
             now: Seconds of the hub's clock.
-            peak_flops: If not 0, operations are counted instead, and this is the device's peak per second.
+            peak_flops: Peak FLOP/s of the device, to count FLOPs instead; 0 to profile.
 
         """
         if any(one.is_unanswered for one in self._asked):
@@ -116,7 +116,7 @@ class ProfileRequests:
         return ""
 
     def process_answers(self, now: float) -> bool:
-        """Process answers that have arrived, and return whether one has arrived or can no longer arrive."""
+        """Process new answers; return whether the state of any rank changed: answered, ended or timed out."""
         news = False
         for one in self._asked:
             process = one.process

@@ -1,4 +1,4 @@
-"""Last lines of a rank's output for viewers that show it, read from logs here or fetched from the rank's machine."""
+"""Provides the last lines of a rank's output to viewers, from logs here or fetched from the rank's machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpmon.runs.logs import LAUNCHER, Reader
 from ddpmon.store.registry import Registry
 
 EVERY_S = 0.5
-"""Shortest interval at which logs are read and another hub is asked, however many viewers show the output."""
+"""Shortest interval in seconds at which logs are read or another hub is asked, for any number of viewers."""
 FAR_MOST = 64
 """Largest number of ranks on other machines whose lines are kept."""
 ASKED = "waiting for the rank's machine"
@@ -22,7 +22,7 @@ class RankOutput:
     """Output of ranks, which is read or fetched only while a viewer shows it."""
 
     def __init__(self, run: Run, registry: Registry, fetch: Callable[[int, int], None]) -> None:
-        """Begin without output. `fetch` takes a node and a rank, and asks the node's hub for the rank's output."""
+        """Start without output. fetch: takes a node and a rank, and requests the rank's output from the node's hub."""
         self._registry, self._fetch = registry, fetch
         self._read = Reader(run)
         self._lines: dict[int, deque[PrintedLine]] = {}
@@ -32,7 +32,7 @@ class RankOutput:
         self._asked_at: dict[int, float] = {}
 
     def view(self, rank: int, now: float) -> PrintedView:
-        """Return the output of a rank, or for a rank on another machine what its hub has sent so far."""
+        """Return the output of a rank. For a rank on another machine, it is the output that has arrived so far."""
         process = self._registry.process_of_rank.get(rank)
         if process is None:
             return PrintedView(rank, why="the run has no such rank")

@@ -1,4 +1,4 @@
-"""Receiver of messages from a ROUTER socket together with their senders, and of rank messages for the collector."""
+"""Receives messages from ROUTER sockets with the pids of their senders, and passes ranks' messages to the collector."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _peer_at(address: str) -> Peer:
 
 FRAMES_PER_TURN = 500
 TURN_S = 0.1
-"""Longest time for which frames are processed in one turn, as viewers wait meanwhile."""
+"""Longest time in seconds for which frames are processed in one turn, because viewers wait meanwhile."""
 
 
 class Ingest:

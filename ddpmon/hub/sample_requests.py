@@ -1,4 +1,4 @@
-"""Requests to sample the stacks of a slow rank and a peer, whose difference shows the line that causes the slowness."""
+"""Requests stack samples of a slow rank and a peer. Their difference shows the line that makes the rank slow."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 DEVICE_PHASES = {"forward", "backward", "optimizer"}
-"""Phases whose time is spent on the GPU, if there is one, so that the host's stack does not explain it."""
+"""Phases that run on the GPU, if there is one, so that the Python stack does not explain their time."""
 LEAST_S, MOST_S = 3.0, 120.0
 STEPS = 8
 """Smallest number of steps, or of periods of a periodic slowdown, to sample."""
 IRREGULAR_S = 12.0
 WAITS_S = (0.0, 20.0, 60.0)
-"""Least time after the previous request, for each request about a finding. Requests are repeated because samples may
+"""Least seconds before the first, second and third request about a finding. Requests are repeated because samples may
 miss the slow steps."""
 
 
@@ -32,13 +32,13 @@ class SampleRequests:
     """Decides which ranks to sample, and when."""
 
     def __init__(self, store: Store, ask: Callable[[RankProcess, SampleStacks], None]) -> None:
-        """Begin without requests. `ask` sends a rank the request."""
+        """Start without requests. ask: sends a request to a rank."""
         self._store = store
         self._ask = ask
         self._asked: dict[tuple[object, ...], _Asked] = {}
 
     def send_requests(self, now: float) -> None:
-        """Send the requests that the present findings need."""
+        """Send the requests that the current findings need and that are due."""
         store = self._store
         if store.state != "slow" or store.world is None:
             return

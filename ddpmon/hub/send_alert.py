@@ -1,7 +1,7 @@
-"""Sender of one alert to the services of `--notify` through apprise: python -m ddpmon.hub.send_alert
+"""Sends one alert to the services of `--notify` through apprise: python -m ddpmon.hub.send_alert
 
 It is a separate program, so that a slow service cannot delay the hub. It reads the alert and the URLs, each as a line
-of JSON, from its standard input. URLs contain passwords, so they are no arguments or variables and are never printed.
+of JSON, from its standard input. URLs contain passwords, so they are not passed as arguments, and never printed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Examination of silent ranks on this machine whose processes live.
+"""Examines silent ranks on this machine whose processes are alive.
 
-The kernel tells which of them it does not let run. Another rank may hold the GIL in compiled code, so that the thread
-that would send its stack cannot run. Such a rank is sent STACK_SIGNAL, which a handler in C answers. This signal kills
-a process that does not catch it, and wakes a process from sleep. So it is sent only to a rank that offered to answer,
-not often, and only if the run stands still or a viewer requested the stack of a rank that has been silent since.
+/proc shows which of them the kernel does not run. Other silent ranks may hold the GIL in compiled code, so that the
+thread that would send the stack cannot run. They are sent STACK_SIGNAL, which a handler in C answers. This signal kills
+a process that does not catch it, and interrupts system calls. So it is sent only to a rank that offered to answer, not
+often, and only if the run stalls or a viewer requested the stack of a rank that has been silent since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess
 
 ASK_S = 4.0
-"""Shortest time between two signals to a rank. A stack is valid for twice as long."""
+"""Shortest time in seconds between two signals to a rank. A stack is valid for twice as long."""
 DUMP_BYTES = PLACES_BYTES = 1 << 20
 _tgkill = ctypes.CDLL(None).tgkill
 """Sends a signal to one thread of a process. glibc has this function since 2.30."""
@@ -39,17 +39,17 @@ _tgkill = ctypes.CDLL(None).tgkill
 
 @dataclass
 class _Query:
-    """Last observation of a silent rank or a worker, and the moment at which it was signalled."""
+    """Last observation of a silent rank or a worker, and the time at which it was signalled."""
 
     state: str = ""
     at: float | None = None
     answered: bool = True
     seen: tuple[float, int] = (0.0, 0)
-    """Moment at which a worker was first examined, and the CPU time that it had used by then, in ticks."""
+    """Time at which a worker was first examined, and the CPU time that it had used by then, in ticks."""
 
 
 class SilentRanks:
-    """Examines silent ranks, which leave their answers in the run's folder."""
+    """Examines silent ranks. Their signal handlers write answers into the run's folder."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / STACKS
@@ -110,12 +110,12 @@ class SilentRanks:
         return process.worker != before
 
     def forget_rank(self, process: RankProcess) -> None:
-        """Forget the observations of a rank that sends messages (again)."""
+        """Discard the observations of a rank that is not silent any more."""
         process.held = None
         self._queries.pop(process.hello.pid, None)
 
     def forget_worker(self, process: RankProcess) -> None:
-        """Forget the observations of a DataLoader worker, because the rank no longer waits for that batch."""
+        """Discard the observations of a DataLoader worker, because the rank no longer waits for it."""
         if process.worker is not None:
             self._queries.pop(process.worker.pid, None)
             process.worker = None
@@ -145,7 +145,7 @@ class SilentRanks:
         except OSError:
             return False
         try:
-            # The handle is opened first, so that everything below is about the process that it refers to.
+            # All checks come after opening the pidfd, so that they hold for the process that it refers to.
             if not process.alive() or not proc.catches(process.pid, STACK_SIGNAL):
                 return False
             os.truncate(offer, 0)
@@ -195,6 +195,6 @@ def _why_held(pid: int, state: str, before: str, thread: int) -> Held | None:
         return Held(pid, "stopped")
     if state == "t":
         return Held(pid, "traced")
-    if state == before == "D":  # Seen only once, it is an ordinary read from a disk.
+    if state == before == "D":  # A single observation may be an ordinary read from a disk.
         return Held(pid, "kernel", proc.kernel_function(thread)[:64])
     return None

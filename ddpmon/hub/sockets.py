@@ -17,7 +17,7 @@ from ddpmon.messages.folder import MAX_FRAME_BYTES
 REPLY_KIB = 64
 LAST_WORDS_MS = 500
 RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
-"""Largest number of messages per connection that wait in the hub. Further ones wait in the sender."""
+"""Largest number of messages per connection that are queued in the hub. Further ones wait in the sender."""
 
 
 class HeldError(DdpmonError):
@@ -27,8 +27,8 @@ class HeldError(DdpmonError):
 class Sockets:
     """The socket `ingest` for ranks and the socket `view` for viewers, both ROUTER on ipc.
 
-    Binding an ipc path that is in use silently takes it over, so the folder is locked first. The lock is on the folder
-    itself, which also keeps cleaners of /tmp away from it.
+    Binding an ipc path silently replaces another process's socket there, so the folder is locked first. A lock on the
+    folder itself also prevents cleaners of /tmp from deleting it.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -96,14 +96,14 @@ class Sockets:
     def rebind_deleted(self) -> bool:
         """Bind again if the socket files were deleted, and return whether that was needed.
 
-        Without the files existing connections go on, but no new ones are possible.
+        Without the files, existing connections still work, but new ones are impossible.
 
         Raises:
             HeldError: another hub has taken over meanwhile.
 
         """
         if all(self._inodes) and self._read_inodes() == self._inodes:
-            return False  # An inode of 0 is a file that vanished just after the bind: ZeroMQ may unlink old ones late.
+            return False  # Inode 0: the file disappeared right after the bind, as ZeroMQ may unlink an old one late.
         if os.fstat(self._lock).st_nlink == 0:
             self._hold()
         self._bind()

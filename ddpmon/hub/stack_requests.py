@@ -1,4 +1,4 @@
-"""Requests of viewers for the stacks of ranks, which limit how often each rank is asked."""
+"""Forwards viewers' requests for stacks to ranks, and limits how often each rank is asked."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 EVERY_S = 0.5
-"""Shortest interval at which a rank is asked. Viewers that ask in between get the same answer."""
+"""Shortest interval in seconds between two requests to a rank. Viewers that ask in between get the same answer."""
 UNHEARD_S = 1.5
-"""Time after which a rank that was asked and sends nothing at all is asked by a signal, if it offers that."""
+"""Seconds without any message after which a rank that was asked is sent a signal instead, if it offers to answer."""
 GIVE_UP_S = 6.0
-"""Time after which a rank that was asked counts as not answering."""
+"""Seconds after which a request to a rank counts as unanswered."""
 
 
 class StackRequests:
     """Asks ranks for their stacks, and remembers when each was asked."""
 
     def __init__(self, registry: Registry, ask: Callable[[RankProcess, Where], None]) -> None:
-        """Begin without requests. `ask` sends a rank the request, which the rank's sending thread answers."""
+        """Start without requests. ask: sends a rank the request, which the rank's background thread answers."""
         self._registry = registry
         self._ask = ask
         self._last: dict[int, float] = {}

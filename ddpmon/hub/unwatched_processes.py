@@ -1,4 +1,4 @@
-"""Search of /proc for ranks that torchrun has started, and for processes of a run that have torch but no probe."""
+"""Searches /proc for ranks that torchrun has started, and for processes of a run that have torch but no probe."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _IGNORES = frozenset("EIS")
 
 
 class Unwatched:
-    """Examines the processes below a run's command, and remembers for how long each has had torch without the probe.
+    """Finds descendants of a run's command that have torch without the probe, and for how long each has had it.
 
-    The time in which a process waits for a core does not count.
+    Time in which a process waits for a core does not count.
     """
 
     def __init__(self, speaks_at_once: bool) -> None:
@@ -39,7 +39,7 @@ class Unwatched:
         self._last: list[Unarmed] = []
 
     def find_unarmed(self, command: Process, rank_pids: Container[int], now: float) -> list[Unarmed]:
-        """Return the processes that run torch without the probe. One that has ended stays as it was last seen.
+        """Return the processes that run torch without the probe. If all have ended, they are returned as gone.
 
         This reads the memory maps of all processes below the command, so call it only while the run waits for ranks.
 

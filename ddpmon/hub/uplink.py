@@ -52,18 +52,18 @@ from ddpmon.store.registry import Registry
 EVERY_S = 0.25
 """Shortest interval between two bundles."""
 SPARSE_S = 2.0
-"""Interval of bundles from which on every two samples of a rank are merged. A root that wants bundles so seldom has too
-many ranks to process a sample of each in every second."""
+"""Interval of bundles in seconds from which on every two samples of a rank are merged. A root that requests such a long
+interval has too many ranks to process a sample of each in every second."""
 BEAT_S = 1.0
-"""Longest interval between two bundles; an empty one is sent if there is no data."""
+"""Longest interval in seconds between two bundles. An empty one is sent if there is no data."""
 LOST_S = 3.0
-"""Silence after which the root is unreachable, as it sends a message every second."""
+"""Seconds without a message after which the root is unreachable, as it sends one every second."""
 LOST_BUNDLES = 5
-"""Silence after which the root is unreachable, as a number of bundle intervals. A root of very many nodes asks for a
-bundle every two seconds only, and may be busy for longer. If all nodes then reconnected, it would be busier still."""
+"""The same as a number of bundle intervals. A root with very many nodes requests a bundle only every two seconds, and
+may be busy for longer. If all nodes reconnected then, it would be even busier."""
 PATIENCE_S = 24.0
-"""Longest wait before another attempt to connect. The wait doubles with each attempt, because a root to which thousands
-of hubs connect at once takes seconds for the handshakes, and early retries would block each other for ever."""
+"""Longest wait in seconds before another attempt to connect. The wait doubles with each attempt: if thousands of hubs
+connect at once, the handshakes take seconds, and early retries would block each other forever."""
 FRAME_BYTES = 1 << 28
 """Largest message of the root, in bytes. A snapshot of the largest world takes half of it."""
 
@@ -125,11 +125,11 @@ class Uplink:
         self._patience_s = LOST_S
         self._every_s = EVERY_S
         self._urgent = False
-        """True if messages other than batches wait, which must be sent without delay."""
+        """True if messages other than batches are queued, which must be sent without delay."""
         self._over = False
-        """True if the run is over here, which the next bundles tell the root."""
+        """True if the run is over on this node; the last bundle reports it to the root."""
         self._stopping = False
-        """True if the run is being stopped here, which the root must know before its own ranks fail because of it."""
+        """True if the run is being stopped here. The root must know before its own ranks fail because of the stop."""
         self._heard_at = self._tried_at = self._sent_at = self._closed_at = float("-inf")
 
     def set_root(self, root: Card) -> None:
@@ -167,12 +167,12 @@ class Uplink:
             self._urgent = True
 
     def queue_process_end(self, process: RankProcess, end: End | None = None) -> None:
-        """Queue the news that a rank's process has ended, and once the logs tell, how it ended."""
+        """Queue the report that a rank's process has ended. end: how it ended, according to the logs, if known."""
         self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end, steps=process.steps))
         self._urgent = True
 
     def queue_run_end(self) -> None:
-        """Tell the root that the run is over here, in a bundle after all others, for which the root waits."""
+        """Queue a last bundle, for which the root waits, with the report that the run is over on this node."""
         self._over = True
         self._bundles.make_bundles(even_empty=True)
 
@@ -181,7 +181,7 @@ class Uplink:
         return self.is_root_reachable(time.monotonic()) and self._send(ViewerRequest(viewer, request))
 
     def send_due(self, now: float, *, stopping: bool) -> None:
-        """Connect if necessary, and send what is due. `stopping` is True if the run is being stopped here."""
+        """Connect if necessary, and send all bundles that are due. stopping: True if the run is being stopped here."""
         begins_to_stop = stopping and not self._stopping
         self._stopping = self._stopping or stopping
         if begins_to_stop or now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):

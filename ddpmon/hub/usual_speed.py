@@ -1,4 +1,4 @@
-"""Comparison of a run's speed with earlier runs of the same script, which adds an event if it is slower or faster."""
+"""Compares a run's speed with earlier runs of the same script, and adds an event if it is slower or faster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ddpmon.recording.earlier_runs import earlier_paces, pace_of
 from ddpmon.store.store import Store
 
 HOLD_STEPS = 50
-"""Number of steps for which the speed must differ. A run settles in its first steps, and short faults are findings."""
+"""Number of steps for which the speed must differ, because the first steps vary, and short faults are findings."""
 HOLD_S = 20.0
 """Seconds for which the speed must differ: the start of a run, or an attach, slows the machine for some seconds."""
 

@@ -1,4 +1,4 @@
-"""Server of snapshots to viewers, which get one snapshot for each request."""
+"""Serves snapshots to viewers: one for each request."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ddpmon.hub.receiving import Socket, receive_message
 from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer
 
 EVERY_S = 0.5
-"""Shortest interval between two snapshots."""
+"""Shortest interval in seconds between two snapshots."""
 SNAPSHOT_SHARE = 0.15
 """Share of one core for making snapshots."""
 HURRY_S = 0.1
-"""Shortest interval between two snapshots if news has arrived for which a viewer waits."""
+"""The same if an answer has arrived that a viewer waits for."""
 AGAIN_S = 1.0
-"""Time after which a waiting viewer gets the old snapshot again, so that it knows that the hub lives."""
+"""Seconds after which a waiting viewer gets the old snapshot again, as a sign that the hub is alive."""
 RELAYED_S = 2.0
-"""Time after which this hub answers itself if another hub does not. Another hub answers within AGAIN_S, and a viewer
-asks again after three seconds."""
+"""Seconds after which this hub answers a viewer itself if the root does not. The root answers within AGAIN_S, and a
+viewer repeats its request after three seconds."""
 MOST = 256
 SENT_KEPT = 16
 """Largest number of viewers with a baseline for changes. If there are more, viewers get whole snapshots in turn."""
 NOTHING = Sent()
-"""State of a viewer that was sent nothing."""
+"""State of a viewer to which nothing was sent yet."""
 TURN_S = 0.05
-"""Longest time for which requests are processed in one turn, as ranks wait meanwhile."""
+"""Longest time in seconds for which requests are processed in one turn, because ranks wait meanwhile."""
 
 
 def _no_other(_viewer: bytes, _frame: bytes) -> bool:
@@ -70,20 +70,20 @@ class Viewers:
         self._epoch = epoch
         self._relay, self._deliver = relay, deliver
         self._waiting: dict[bytes, tuple[int, float]] = {}
-        """Waiting viewers by connection: the version that each has, and the moment by which it must get an answer."""
+        """Waiting viewers by connection: (version that the viewer has, time by which it must get an answer)."""
         self._relayed: dict[bytes, float] = {}
-        """Viewers that another hub answers, and the moment until which it may take."""
+        """Viewers whose requests were passed on to the root, and the time at which this hub answers instead."""
         self._view_requests: dict[bytes, ViewRequest] = {}
         self._bases: dict[bytes, int] = {}
         """Version of this hub that each viewer has, or 0."""
         self._sent: dict[bytes, Sent] = {}
         """State of some viewers, in the order of their last requests."""
         self._answers: dict[tuple[Sent, ViewRequest, int], tuple[Sent, bytes]] = {}
-        """Answers with the current snapshot, by a viewer's state, request and version: the new state, and the frame."""
+        """Cached answers with the current snapshot, by a viewer's (state, request, version): (new state, frame)."""
         self._whole_of: dict[ViewRequest, Sent] = {}
         """Shared state of all viewers that have the complete current snapshot, by view request."""
         self._asked_at: dict[bytes, float] = {}
-        """Moment of each viewer's last request, in the order of these moments."""
+        """Time of each viewer's last request, the earliest first."""
         self._current: Snapshot | None = None
         self._built_at = float("-inf")
         self._every_s = EVERY_S
@@ -103,7 +103,7 @@ class Viewers:
                 self.process_request(frames[0], frames[1], now, self._relay(frames[0], frames[1]))
 
     def process_request(self, viewer: bytes, frame: bytes, now: float, relayed: bool = False) -> None:
-        """Process one request. If it was `relayed` to another hub, this hub answers only if that one does not."""
+        """Process one request. relayed: it was passed on to the root; this hub answers only if the root does not."""
         try:
             request = decode_from_viewer(frame)
         except WireError:
@@ -130,7 +130,7 @@ class Viewers:
             del self._asked_at[gone], self._view_requests[gone], self._bases[gone]
 
     def answer_due(self, now: float) -> None:
-        """Answer the viewers for which there is a newer snapshot or whose time is up."""
+        """Answer the viewers for which there is a newer snapshot, or whose answer is due."""
         for viewer in [viewer for viewer, due in self._relayed.items() if now >= due]:
             del self._relayed[viewer]
             self._waiting[viewer] = (0, now)
@@ -145,7 +145,7 @@ class Viewers:
                 self._send(identity)
 
     def expect_news(self) -> None:
-        """Make a new snapshot soon, because news has arrived for which a viewer waits."""
+        """Make a new snapshot soon, because an answer has arrived that a viewer waits for."""
         self._every_s = HURRY_S
 
     def take_leave(self, now: float) -> None:
