@@ -143,7 +143,8 @@ background = "#000000"
 ```
 
 ddpmon refuses a file with an unknown key or a value that is not allowed; one line names the file, the key and what is
-allowed.
+allowed. If the file names a screen, a column or a key that does not exist, no dashboard opens. Other commands report that
+in one line and go on, and `ddpmon doctor` lists it.
 
 ## Settings
 """
