@@ -1,1 +1,1 @@
-"""State of a run at one moment: its processes, their steps, samples and histories, and the view of them."""
+"""The state of a run at one moment: its processes, their steps, samples and histories, and the snapshot of them."""

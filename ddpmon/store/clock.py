@@ -1,4 +1,4 @@
-"""Conversion between this machine's monotonic clock and Unix time."""
+"""Converts between this machine's monotonic clock and Unix time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """A moment by both CLOCK_MONOTONIC of this machine (in µs) and Unix time (in seconds), to convert other moments."""
+    """One moment as CLOCK_MONOTONIC of this machine (µs) and as Unix time (s), from which others are converted."""
 
     monotonic_us: int
     unix: float

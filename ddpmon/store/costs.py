@@ -1,4 +1,4 @@
-"""Cost of all-reduce over the steps that a viewer selects."""
+"""Computes the cost of all-reduce over the steps that a viewer selects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cost_view(store: Store, over: str) -> CostView | None:
 
 
 def all_reduce_view(store: Store, sums: StepSums, world: World | None) -> AllReduceView | None:
-    """Return the cost of the gradient synchronisation of some steps, or without DDP of the script's collectives.
+    """Return the cost of gradient synchronisation over some steps; without DDP, that of the script's collectives.
 
     Args:
         store: The run.

@@ -1,4 +1,4 @@
-"""Reads from a run's logs how its processes ended, also in earlier attempts: torchrun's table, last lines of stderr."""
+"""Reads how a run's processes ended, in all attempts, from its logs: torchrun's failure table, last lines of stderr."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from ddpmon.store.registry import Registry
 
 TAIL_BYTES = 262_144
 EARLIER_ATTEMPTS = 8
-"""Number of the latest earlier attempts whose last lines are read."""
+"""Largest number of earlier attempts whose last lines are read: the latest ones."""
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
-"""Beginning of a line that torchrun itself prints."""
+"""Matches the beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """Prefix that torch puts before each line of a rank's exception."""
 _EXCEPTION_OF = re.compile(r"\[rank\d+\]: ")
-"""The same prefix, but only of exceptions: lines that torch's C++ code logs have no space after the colon."""
+"""The same prefix of exceptions only, as it has no space after the colon in lines that torch's C++ code logs."""
 _WHAT = "what():"
-"""Beginning of the line that names an uncaught C++ exception, such as one of NCCL's watchdog. Its frames follow."""
+"""Beginning of the line with the message of an uncaught C++ exception, for example from NCCL's watchdog."""
 _DEVICE_ASSERT = "device-side assert triggered"
-"""CUDA's message about a kernel that rejected its input. Each of its threads printed the condition that failed."""
+"""CUDA's message about a failed assertion in a kernel. Each thread of the kernel has printed the failed condition."""
 _CONDITION = re.compile(r"^(?P<file>\S+?):(?P<line>\d+): .*thread: \[.*\] Assertion `(?P<condition>.+)` failed\.?$")
 _IGNORED = "Exception ignored in"
-"""Beginning of a traceback that ends no process: Python prints it when the destructor of an object fails."""
+"""Beginning of a harmless traceback, which Python prints when the destructor of an object raises."""
 _INNER = "inner exception"
-"""Part of the message of an exception that refers to its cause, such as torch's RendezvousConnectionError."""
+"""Text in the message of an exception that only refers to its cause, such as torch's RendezvousConnectionError."""
 _HARMLESS = re.compile(
     r"\[?[IW]\d{4} \d\d:\d\d:\d\d|(?:\S+:\d+: )?\w*Warning: |.*\b\d{1,3}%\|"
     r"|\W{0,2}(?:\d[\d:.,TZ/ -]+\W{1,4}(?:[\w.]+\W{1,4})?)?(?:WARNING|INFO|DEBUG)\b"
 )
-"""Beginning of a line that explains no end: a warning (of torch, Python or a logger) or a progress bar."""
+"""Matches lines that do not explain an exit: warnings (of torch, Python or a logger) and progress bars."""
 _CRASHED = re.compile(
     r"Fatal Python error: |(?:Current t|T)hread 0x[0-9a-f]+ |File \"[^\"]*\", line \d+ in |<no Python frame>"
     "|Extension modules: "
 )
-"""Beginning of a line that faulthandler prints about a crash. `crash_line` reads these lines."""
+"""Matches lines that faulthandler prints about a crash. `crash_line` reads these lines."""
 _BANNER = re.compile(r"(\*{20,})\n.*\n\1$", re.MULTILINE)
 """A line between two rules of asterisks. With several ranks, torchrun prints one at every start as a warning that
 OMP_NUM_THREADS is not set."""
@@ -61,7 +61,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Ending:
-    """How the run's processes ended, as far as its logs tell."""
+    """How the run's processes ended, according to its logs."""
 
     rows: Sequence[Ended] = ()
     last_lines: dict[int, str] | None = None
@@ -71,12 +71,12 @@ class Ending:
     common_line: str = ""
     """Last line of ranks that share one log, before torchrun's report of their failure."""
     falls: Mapping[int, Ended] = field(default_factory=dict)
-    """Process that torchrun saw fail first in each attempt, by pid."""
+    """Process that failed first in each attempt according to torchrun, by pid."""
     earlier_lines: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """Last lines of stderr in attempts before the last one, by restart count and by the number of the folder."""
+    """Last line of stderr in earlier attempts, by (restart count, number of the rank's folder)."""
 
     def earlier_line(self, process: RankProcess) -> str:
-        """Return the last line of a rank of an earlier attempt, whose folder torchrun names by local rank."""
+        """Return the last line of a rank of an earlier attempt. Its folder is named by local rank or by rank."""
         numbers = dict.fromkeys((process.hello.local_rank, process.rank))
         return next((line for n in numbers if (line := self.earlier_lines.get((process.hello.restart, n)))), "")
 
@@ -102,14 +102,14 @@ def whole_ending(run: Run, registry: Registry) -> Ending:
 
 
 def ended_as(process: RankProcess, end: End) -> Ended | None:
-    """Return the row of torchrun's failure table for a process of another node, or None if the table lacks it."""
+    """Return the row of torchrun's failure table for a process of another node; None if the table does not list it."""
     if end.exitcode is None:
         return None
     return Ended(process.rank, process.hello.local_rank, process.hello.pid, end.exitcode, end.first)
 
 
 def ends_here(run: Run, registry: Registry) -> dict[int, End]:
-    """Return how processes of this machine failed according to the logs, by pid, to report it to the root hub."""
+    """Return by pid how processes of this machine failed according to the logs, for the root hub."""
     ending = whole_ending(run, registry)
     rows = {row.pid: row for row in (*ending.falls.values(), *ending.rows)}
     ends = {}
@@ -122,11 +122,11 @@ def ends_here(run: Run, registry: Registry) -> dict[int, End]:
 
 
 def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) -> Ending:
-    """Read how processes ended from the logs so far. The result is empty if the logs do not tell.
+    """Read from the logs so far how processes ended. The result is empty if the logs do not show it.
 
     Args:
         run: The run.
-        by_local: The rank of each local rank, where the two differ.
+        by_local: The rank of each local rank, if the two differ.
 
     """
     logs = runs.run_dir(run.id) / "logs"
@@ -161,9 +161,9 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
 
 
 def last_written(logs: Path, rank: int | None = None) -> Path:
-    """Return the path of launcher.log, or of a rank's stderr.log that was written to after it.
+    """Return the path of the log that was written last: launcher.log or a rank's stderr.log.
 
-    The ranks considered are those that a launcher of the script's own started.
+    Only ranks that the script's own launcher started (`ddpmon exec`) are considered.
 
     Args:
         logs: The folder of the run's logs.
@@ -184,7 +184,7 @@ def _of_ranks(launcher: str) -> str:
 
 
 def _last_line_placed(text: str) -> str:
-    """Return the last line of an output, with the script's line where it is an exception."""
+    """Return the last line of an output. If it is an exception, the line of the script that raised it is added."""
     words = last_line(text)
     return with_line(words, raised_line(text, words))
 
@@ -192,7 +192,7 @@ def _last_line_placed(text: str) -> str:
 def last_line(text: str) -> str:
     """Return the last line of an output that may explain why the process ended, with secrets redacted.
 
-    If it is an exception, return its whole message in one line, without whatever was printed after it.
+    If it is an exception, return its whole message as one line, without any output after it.
     """
     lines = _worth_reading(text)
     if not lines:
@@ -200,7 +200,7 @@ def last_line(text: str) -> str:
     last_lines = lines[-20:]
     exceptions = [place for place, (line, _) in enumerate(last_lines) if EXCEPTION.match(line)]
     errors = [place for place, (line, _) in enumerate(last_lines) if line.startswith(_WHAT)]
-    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # A Python exception may end the process as a C++ one.
+    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # An exception of Python may be followed by a C++ one.
     last = in_one_line(_message(last_lines[place:])).removeprefix(_WHAT).lstrip() or last_lines[-1][0]
     if _INNER in last:
         last = next((line for line, _ in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
@@ -210,12 +210,12 @@ def last_line(text: str) -> str:
 
 
 def _worth_reading(text: str) -> list[tuple[str, bool]]:
-    """Return lines of a rank's output that may explain its end, each with True if torch marked it as an exception."""
+    """Return (line, True if torch marked it as an exception) for each line of an output that may explain an exit."""
     lines: list[tuple[str, bool]] = []
     is_harmless = is_ignored = False
     for raw in _BANNER.sub("", _ESCAPES.sub("", text)).splitlines():
         line = _RANK_SAYS.sub("", raw.strip())
-        # Below a warning, Python prints the line of code that caused it, indented.
+        # Below a warning, Python prints the line of code that caused it, with an indent.
         is_harmless = bool(_HARMLESS.match(line)) or (is_harmless and raw.startswith("  "))
         ends_ignored = is_ignored and bool(EXCEPTION.match(line))
         is_ignored = line.startswith(_IGNORED) or (is_ignored and line.startswith("Traceback") | raw.startswith("  "))
@@ -228,14 +228,14 @@ def _worth_reading(text: str) -> list[tuple[str, bool]]:
 def _message(lines: Sequence[tuple[str, bool]]) -> list[str]:
     """Return the lines of an exception's message, which begins with the first of `lines`.
 
-    Only if torch marked the lines as an exception is it known how many belong to the message.
+    Without torch's marks, the number of lines of the message is unknown, and only the first is returned.
     """
     (first, is_marked), *others = lines
     return [first, *(line for line, _ in itertools.takewhile(lambda one: one[1], others))] if is_marked else [first]
 
 
 def _attempts(ranks: Path) -> list[tuple[int, list[Path]]]:
-    """Return restart count and rank folders of each attempt, oldest first: <log dir>/<run>/attempt_N/<rank>."""
+    """Return (restart count, rank folders) of each attempt, oldest first: <log dir>/<run>/attempt_N/<rank>."""
     attempts = sorted(ranks.glob("*/attempt_*"), key=lambda path: (os.stat(path).st_mtime_ns, path.name))
     return [
         (int(number), sorted(path for path in folder.iterdir() if path.name.isdecimal()))
@@ -250,7 +250,7 @@ def earlier_attempts(
     failures_of: Callable[[int], list[Failure]],
     gone_of: Callable[[list[RankProcess]], Sequence[failures.Gone]],
 ) -> list[Attempt]:
-    """Return the attempts before the present one, the oldest first. Facts from the logs are complete at the run's end.
+    """Return the attempts before the current one, oldest first. Only an ended run's logs contain all facts.
 
     Args:
         registry: The run's processes.
@@ -267,7 +267,7 @@ def earlier_attempts(
     for number, processes in sorted(ranks.items()):
         failed = failures_of(number)
         fallen = _fallen(ending, processes)
-        gone = gone_of(processes) if fallen or failed else ()  # Else torchrun ended them, as when a node joins.
+        gone = gone_of(processes) if fallen or failed else ()  # otherwise torchrun ended them, as when a node joins
         attempts.append(_attempt(number, processes, ending, fallen, failed, gone))
     return attempts
 

@@ -1,4 +1,4 @@
-"""First step of each rank, which is kept out of all means as it does one-time work (allocating, tuning, compiling)."""
+"""Separates each rank's first step, which includes one-time work (allocating, tuning, compiling), from all means."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ddpmon.messages import Step
 
 
 class FirstStep:
-    """Removes the first step from the records of ranks, and keeps it for views before the second step."""
+    """Removes the first step from the records of ranks, and stores it for views before the second step."""
 
     def __init__(self) -> None:
         self._records: dict[int, Step] = {}
         """First steps by rank."""
 
     def keep_first_step(self, rank: int, steps: Sequence[Step]) -> list[Step]:
-        """Keep the first step of a rank, and return the records without it. The records are in order of their steps."""
+        """Store the first step of a rank, and return the records without it. The records are sorted by step."""
         if steps and steps[0].step == 1:
             self._records[rank] = steps[0]
         return [step for step in steps if step.step > 1]
 
     def take_rows(self, ranks: Ints, table: Table) -> tuple[Ints, Table]:
-        """Keep the first steps of several ranks, and return the ranks and rows without them.
+        """Store the first steps of several ranks, and return the ranks and rows without them.
 
         Args:
             ranks: [N], the rank of each row.
@@ -44,7 +44,7 @@ class FirstStep:
         Args:
             world_size: Number of ranks.
             hosts: The host of each rank.
-            host: The host by whose clock the times are given.
+            host: The host to whose clock all times are converted.
             own_clocks: Ranks whose steps are timed on their GPU.
 
         """

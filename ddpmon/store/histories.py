@@ -1,4 +1,4 @@
-"""Histories of every quantity of a run, for charts, made from steps, samples and logged values."""
+"""Stores the history of every quantity of a run for charts, from steps, samples and logged values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Samp
 
 SECOND_US = 1_000_000
 LATE_S = 2
-"""A second enters the charts once samples from so many seconds later have arrived."""
+"""Seconds of delay after which a second is complete: once samples from so much later have arrived."""
 LOGGED_MOST = 24
-"""Largest number of names of logged values; values under further names are ignored."""
+"""Largest number of names of logged values. Values with further names are ignored."""
 PENDING = 4096
 """Largest number of unfinished steps whose logged values are kept, for each name."""
 _Values = tuple[float | None, ...]
@@ -27,7 +27,7 @@ _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].field for n
 
 
 class SavedHistories(msgspec.Struct):
-    """All histories in the form in which a recording stores them."""
+    """All histories, as a recording stores them."""
 
     steps: SavedHistory
     samples: SavedHistory
@@ -35,7 +35,7 @@ class SavedHistories(msgspec.Struct):
 
 
 class Histories:
-    """Low, median, high and the worst rank of every quantity since the run's start; times are seconds since then."""
+    """Low, median, high and the worst rank of every quantity over time, in seconds since the run started."""
 
     def __init__(self) -> None:
         self._steps = History(STEP_SERIES)
@@ -60,12 +60,12 @@ class Histories:
         return self._steps.series(name)
 
     def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView | None:
-        """Return a quantity over a stretch of time, or None if there is no such quantity.
+        """Return a quantity over a span of time, or None if there is no such quantity.
 
         Args:
             name: Name of the quantity.
-            span_s: Length of the stretch, or None for all since the run's start.
-            end_s: End of the stretch in seconds since the run started, or None for now.
+            span_s: Length of the span in seconds, or None for all since the run's start.
+            end_s: End of the span in seconds since the run started, or None for now.
             points: Largest number of points.
 
         """
@@ -80,7 +80,7 @@ class Histories:
         return msgspec.structs.replace(logged.view(logged.names[0], span_s, end_s, points), name=name)
 
     def _steps_at(self, shown: SeriesView, points: int) -> list[int]:
-        """Return for each point of a view the last step that had ended by then, or 0 if none had."""
+        """Return for each point of a view the last step that had ended at its time, or 0 if none had."""
         if not shown.seconds:
             return []
         rows, _ = self._steps.between(shown.seconds[0], shown.seconds[-1], points)
@@ -88,7 +88,7 @@ class Histories:
         return [steps[bisect.bisect_right(ends, at)] for at in shown.seconds]
 
     def add_steps(self, part: World, seconds: Floats) -> None:
-        """Add further steps. `seconds` is [S], the end of each in seconds since the run started."""
+        """Add new steps. seconds: [S], the end of each step in seconds since the run started."""
         if not len(part):
             return
         many = len(part.ranks) > 1
@@ -112,14 +112,14 @@ class Histories:
             self._end_logged(name, part, seconds)
 
     def add_samples(self, rank: int, samples: Sequence[Sample], run_began_us: float) -> None:
-        """Add samples of a rank. `run_began_us` is the moment at which the run began, by the clock of the samples."""
+        """Add samples of a rank. run_began_us: start of the run in µs by the clock of the samples."""
         for sample in samples:
             second = int((sample.time_us - run_began_us) // SECOND_US)
             if second > self._second:
                 self._by_second.setdefault(second, {})[rank] = _values(sample)
 
     def end_seconds(self, *, final: bool = False) -> None:
-        """Move the seconds that are complete into the history; with `final` all, as no more samples will arrive."""
+        """Move the complete seconds into the history. final: move all, because no more samples will arrive."""
         newest = max(self._by_second, default=0)
         over = sorted(second for second in self._by_second if final or second <= newest - LATE_S)
         rank_values = [self._by_second.pop(second) for second in over]
@@ -175,12 +175,12 @@ class Histories:
             pending.clear()
 
     def logged_of(self, other: Histories, seconds: float) -> None:
-        """Replace the logged values by those of other histories up to a moment, in seconds since the run started."""
+        """Replace the logged values by those of `other` up to a time in seconds since the run started."""
         cut = {name: history.until(seconds) for name, history in other._logged.items()}
         self._logged = {name: history for name, history in cut.items() if history.recorded}
 
     def as_of(self, seconds: float) -> Histories:
-        """Return the histories as they were at an earlier moment, as far as they still reach back."""
+        """Return the histories as they were at an earlier time, in seconds since the run started."""
         cut = Histories()
         cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)
         cut._second = int(max(cut._samples.last_s, 0.0)) - 1
@@ -193,13 +193,13 @@ class Histories:
         return self._second + 1.0
 
     def saved(self, most: int = BINS) -> SavedHistories:
-        """Return the histories in the form of a recording, with the latest `most` rows of each resolution."""
+        """Return the histories for a recording, with the latest `most` rows of each resolution."""
         logged = {name: history.saved(most) for name, history in self._logged.items()}
         return SavedHistories(self._steps.saved(most), self._samples.saved(most), logged)
 
     @classmethod
     def restored(cls, saved: SavedHistories) -> Histories:
-        """Restore histories from the result of `saved`, or raise ValueError if `saved` cannot have made it."""
+        """Restore histories from the result of `saved()`. Raise ValueError if the data is invalid."""
         histories = cls()
         histories._steps = History.restored(saved.steps, STEP_SERIES)
         histories._samples = History.restored(saved.samples, SAMPLE_SERIES)

@@ -1,4 +1,4 @@
-"""Intake of ranks' records from sockets or a recording: aligned by step, for a window of steps and for histories."""
+"""Receives ranks' records from sockets or a recording, and aligns them by step for the window and the histories."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ from ddpmon.store.silences import Silences
 
 WINDOW_STEPS = 600
 PAUSING_S = 1.0
-"""A pause is shown while it lasts if it has taken at least so long."""
+"""Seconds after which a current pause is shown."""
 WINDOW_S = 30.0
 EVENTS = 200
 """Number of the newest events of a run that a dashboard shows."""
 AGREED_US = 5_000_000
-"""Time for which the computed precision of clocks is reused, because a hundred hosts take some milliseconds."""
+"""Microseconds for which the computed precision of clocks is reused, as computing it for 100 hosts takes some ms."""
 BUCKET_STEPS = 50
-"""Number of steps whose buckets a live view keeps. A recording keeps those of its window, up to BUCKET_STEPS_MOST."""
+"""Number of steps whose buckets a live run stores. For a recording, it is the window, up to BUCKET_STEPS_MOST."""
 BUCKET_STEPS_MOST = 2000
 HUGE_LOSSES = np.errstate(over="ignore", invalid="ignore")
 """Suppresses warnings of numpy: the variance of a loss of 1e300 overflows a float, which is expected."""
@@ -86,7 +86,7 @@ class Intake:
     ) -> None:
         self.run = run
         self.live = live
-        """True if the records come from a hub. Then the run is not lost as long as messages arrive."""
+        """True in a hub. The run then counts as running even if its supervisor is gone."""
         self.registry = registry
         self.clock = clock
         self.histories = Histories()
@@ -129,7 +129,7 @@ class Intake:
         """End of the step at which `_agreements` was computed."""
         self._attempt = registry.attempt
         self.idle: frozenset[int] = frozenset()
-        """Ranks whose processes do nothing. They are detected before the first step only."""
+        """Ranks whose processes are idle. They are detected only before the first step."""
         self._pauses = LongestPauses()
         self._final_pauses: dict[int, Sequence[Pause]] = {}
         """Pauses after the last step of ranks that have left, by rank."""
@@ -141,7 +141,7 @@ class Intake:
         self._replicas = Replicas()
         self.silences = Silences()
         self._sampled_us: dict[int, int] = {}
-        """Moment of each process's latest sample, by its own clock."""
+        """Time of each process's latest sample in µs, by its own clock."""
         self._reduced: deque[dict[int, Step]] = deque(
             maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
         )
@@ -150,7 +150,7 @@ class Intake:
         self._all_connected = False
 
     def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
-        """Add steps of a rank that were not received before. `at` is the moment of receipt by the hub's own clock."""
+        """Add steps of a rank that were not received before. at: time of receipt in seconds of the hub's clock."""
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
@@ -220,7 +220,7 @@ class Intake:
             self.histories.add_logged(process.rank, scalars)
 
     def continue_recording(self, now: float) -> None:
-        """Continue a recording as a live run. `now` is in seconds of the hub's own clock."""
+        """Continue a recording as a live run. now: seconds of the hub's clock."""
         self.live = True
         for process in self.registry.processes.values():
             process.heard_at = now
@@ -230,7 +230,7 @@ class Intake:
             self.state = "running"
 
     def _begin_attempt(self) -> None:
-        """Discard the steps of the attempt before, because restarted ranks count their steps from 1 again."""
+        """Discard the steps of the previous attempt, because restarted ranks count their steps from 1 again."""
         self._attempt = self.registry.attempt
         self._aligner = Aligner(self.registry.world_size)
         self._clocks = Clocks(self.registry.host)
@@ -256,7 +256,7 @@ class Intake:
 
     @HUGE_LOSSES
     def add_arrived(self, final: bool = False) -> None:
-        """Add records that arrived since the last call to window and histories; with `final`, incomplete steps too."""
+        """Add the steps that were completed since the last call to window and histories. final: also the others."""
         own_clocks = {rank for rank, process in self.registry.process_of_rank.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.process_of_rank.items()}
         for aligned in self._aligner.pop_complete(final):
@@ -294,7 +294,7 @@ class Intake:
             self.first_step = self._first.world(self.registry.world_size, hosts, self.registry.host, own_clocks)
 
     def _complete_steps(self, rows: Rows) -> Bools:
-        """Return [S] whether each step has the records of all ranks that train, and note ranks that were silent."""
+        """Return [S]: whether each step has the records of all ranks that train. Records the silence of other ranks."""
         steps = rows.step_numbers()
         if self.registry.covers_all(rows.ranks):
             return self.silences.steps_without_silence(self.registry.attempt, steps, rows.ranks)
@@ -304,7 +304,7 @@ class Intake:
         return np.zeros(len(steps), bool)
 
     def _summarise(self, world: World) -> None:
-        """Compute the means. A live view takes the steps since the last change, so that its table fits the verdict."""
+        """Compute the means. In a live run, they cover the steps since findings changed, to agree with the verdict."""
         world = past_warm_up(world)
         self.summarised = world if self._window_s is None else since_change(world, self.findings)
         self.summary = summarise(self.summarised)
@@ -336,7 +336,7 @@ class Intake:
         return statistics.mode(self._backwards) if self._backwards else 1
 
     def pausing(self, now: float) -> PausingView | None:
-        """Return what the run does instead of training, or None if it trains or has paused for less than PAUSING_S."""
+        """Return the current pause of the run, or None if it trains or has paused for less than PAUSING_S."""
         trains = {None, OUT_OF_DATA}  # No other rank waits for a rank that is out of data.
         paused = {
             rank: p for rank, p in self.registry.process_of_rank.items() if p.pausing not in trains and not p.gone
@@ -350,7 +350,7 @@ class Intake:
 
     @property
     def stands_since(self) -> float | None:
-        """Return the moment at which steps of a rank last arrived, by the hub's own clock, or None if none has."""
+        """Return the time at which steps of any rank last arrived, by the hub's clock, or None if none have."""
         return self._last_step_at
 
     def connected(self, unix: float) -> None:
@@ -364,12 +364,12 @@ class Intake:
 
     @property
     def step(self) -> int:
-        """Return the number of finished steps: the median over ranks that still train, so silent ones do not count."""
+        """Return the number of finished steps: the median over the ranks that still train."""
         steps = [p.steps for rank, p in self.registry.process_of_rank.items() if rank not in self.departed]
         return int(statistics.median_low(steps)) if steps else 0
 
     def named_ms(self) -> dict[int, dict[str, float]]:
-        """Return each rank's mean time per step inside each `ddpmon.phase`, over the window, in milliseconds."""
+        """Return each rank's mean ms per step in each `ddpmon.phase`, over the window."""
         world = self.world
         if world is None:
             return {}
@@ -385,7 +385,7 @@ class Intake:
         return self._agreements
 
     def common_us(self, rank: int, time_us: int) -> int:
-        """Convert a moment of a rank's clock to the clock by which all times are given."""
+        """Convert a time from a rank's clock to the common clock of all ranks."""
         process = self.registry.process_of_rank.get(rank)
         return time_us if process is None else self._clocks.to_reference_us(process.hello.host, time_us)
 

@@ -1,4 +1,4 @@
-"""Builder of the parts of a snapshot that only one screen shows, for the viewers that request them."""
+"""Builds the parts of a snapshot that only one screen shows, for the viewers that request them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from ddpmon.store.store import Store
 
 NO_PROFILE = ProfileView(0, [], waits=False, rows=[])
 _HOT = {"wait": 0.5, "gpu": 0.5}
-"""Share from which on a cell is hot: a wait of half of the step, or a GPU that is idle for half of the time."""
+"""Share from which on a cell counts as notable: waiting half of the step, or a GPU that is idle half of the time."""
 
 
 def with_parts(shot: Snapshot, store: Store, view_request: ViewRequest) -> Snapshot:
@@ -191,7 +191,7 @@ def _timeline(store: Store, request: TimelineRequest) -> TimelineView | None:
 
 
 def _longest(store: Store, world: World) -> list[LongStep]:
-    """Return the longest steps, each with the phase that exceeded its mean in the window by the most."""
+    """Return the longest steps, each with the phase that exceeded its mean over the window the most."""
     usual = {
         rank: [*own, wait, transfer]
         for rank, own, wait, transfer in zip(
@@ -224,7 +224,7 @@ def stack_views(store: Store) -> list[StackView]:
 
 
 def stack_view(store: Store, rank: int) -> StackView:
-    """Return the latest stack of a rank, or why there is none."""
+    """Return the latest stack of a rank, or the reason why there is none."""
     process = store.registry.process_of_rank.get(rank)
     if process is None:
         return StackView(rank, why=why_no_stack(rank, heard=False))

@@ -1,12 +1,12 @@
-"""Check that a process speaks only for itself, by the pid of the peer that the kernel reports for a connection.
+"""Checks that a process sends messages only in its own name, by the peer's pid that the kernel reports.
 
 The kernel records which process connects to a unix socket. The pid in a rank's message is accepted if it is that of
-the peer, in this hub's pid namespace or in the peer's own. In three cases the kernel cannot tell:
+the peer, in this hub's pid namespace or in the peer's own. In three cases this check is impossible:
 
-- A peer that is invisible from here (pid 0, because its pid namespace is not below ours) is believed.
-- A rank that reports another host than this hub's is in a container with a host name of its own. Its pid is only a
-  name there, which belongs to the process that used it first.
-- Messages that the hub of another node passes on were checked by that hub in this way; its key was admitted.
+- A peer that is invisible from here (pid 0, because its pid namespace is not below ours) is trusted.
+- A rank that reports another host than this hub's is in a container with its own host name. Its pid is then used only
+  as a name, which belongs to the process that used it first.
+- Messages that the hub of another node passes on were checked by that hub, whose key was admitted.
 
 Refused messages and impossible values are counted, and each kind is reported once.
 """
@@ -33,7 +33,7 @@ class Peer:
     """Node whose hub passes on the messages of the process, or 0 if it is connected directly."""
 
     def process_key(self, pid: int) -> int:
-        """Return a key for a process that sends through this connection, which is unique over all nodes."""
+        """Return a key, unique over all nodes, for a process that sends through this connection."""
         return process_key(pid, self.through)
 
     def has_pid(self, pid: int) -> bool:
@@ -41,7 +41,7 @@ class Peer:
         return self.through > 0 or self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:
-        """Return whether the process was started as a certain rank of a run, according to its initial environment."""
+        """Return whether the process was started as this rank of this run, according to its initial environment."""
         if self.through:
             return True
         try:
@@ -52,7 +52,7 @@ class Peer:
 
 
 def process_key(pid: int, through: int) -> int:
-    """Return a unique key: the pid of a process on this machine, or a number above all pids for one of another node."""
+    """Return a unique key: the pid for a process on this machine, a number above all pids for one on another node."""
     return through << PID_BITS | pid
 
 
@@ -65,7 +65,7 @@ REST = "data of other kinds"
 
 
 class Refusals:
-    """Counts of refused values by kind and by rank, where the rank None means a process that is no rank."""
+    """Counts of refused data by (rank, kind). The rank is None for a process that is not a rank."""
 
     def __init__(self, rows: Iterable[Refusal] = ()) -> None:
         self._counts = {(row.rank, row.what): row.count for row in rows}
@@ -75,9 +75,9 @@ class Refusals:
         """Count one more refusal.
 
         Args:
-            kind: What was refused.
-            rank: The sender, or None if it is no rank.
-            why: Reason, which is shown beside `kind` the first time.
+            kind: Kind of the refused data.
+            rank: The sender, or None if it is not a rank.
+            why: Reason, which is reported together with `kind` the first time.
 
         """
         key = (rank, kind)
@@ -89,11 +89,11 @@ class Refusals:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def count_of(self, kind: str) -> int:
-        """Return how often a kind of value was refused, from all senders."""
+        """Return how often a kind of data was refused, over all senders."""
         return sum(count for (_, named), count in self._counts.items() if named == kind)
 
     def rows(self) -> list[Refusal]:
-        """Return all counts in the form that viewers and the recording get."""
+        """Return all counts as rows for viewers and the recording."""
         return [Refusal(rank, kind, count) for (rank, kind), count in self._counts.items()]
 
     def new_sentences(self) -> list[str]:

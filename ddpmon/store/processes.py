@@ -1,4 +1,4 @@
-"""State of a process that introduced itself as a rank: its Hello, its progress and its latest records."""
+"""The state of a process that sent a Hello as a rank: its facts, its progress and its latest records."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from ddpmon.store.peers import Peer, process_key
 
 SILENT_S = 3.0
 SAMPLE_US = 1_300_000
-"""Longest time that the values of a sample may cover before its moment."""
+"""Longest time in µs before a sample that its values may cover."""
 SAMPLES = 30
-"""Number of samples that are kept of a process, one a second: about as long as the window of steps."""
+"""Number of latest samples to store of a process. At one per second, they cover about the window of steps."""
 
 
 @dataclass
 class RankProcess:
-    """A process that introduced itself as a rank."""
+    """A process that sent a Hello as a rank."""
 
     id: int
     """Number of the process in the recording."""
     attempt: int
-    """Attempt of the run in which it is a rank, or -1 if it never had a rank. Restarted ranks are a new attempt."""
+    """Attempt in which the process is a rank, or -1 if it never was. A restart of the ranks begins a new attempt."""
     hello: Hello
     process: Process | None = None
-    """The process on this machine, or None if it is elsewhere or ended before it could be examined."""
+    """The process on this machine, or None if it is on another one or ended before it could be examined."""
     peer: Peer | None = None
-    """Peer that sends its messages, according to the kernel, or None if this hub knows it only from a file."""
+    """Peer that sends its messages, according to the kernel, or None if its messages only come from a file."""
     launched: bool = False
     """True if its initial environment says that it was started as this rank of this run."""
     identity: bytes = b""
@@ -60,15 +60,15 @@ class RankProcess:
     seq: int = 0
     """Number of the last batch received."""
     introduced: bool = False
-    """True if no batch has arrived since its latest Hello. Batches between the next one and the last one are lost."""
+    """True if no batch has arrived since its latest Hello. Batches between the last one and the next are lost."""
     asked_again_at: float = float("-inf")
-    """Moment at which it was last asked for missing batches, by the hub's clock."""
+    """Time at which it was last asked for missing batches, by the hub's clock."""
     hole: bool = True
-    """True if any number of steps may be missing before the next one, because batches are lost."""
+    """True if an unknown number of steps may be missing before the next one, because batches were lost."""
     missing: int = 0
     """Number of steps that may be missing before the next one, because records were dropped or left out."""
     doubted: int = 0
-    """Number of a step that seemed impossible as the next one. It is accepted if the next batch continues from it."""
+    """Number of a step that cannot follow the last one. It is accepted if the next batch continues from it."""
     last_end_us: int = 0
     """End of the last step that was received, by its own clock."""
     steps: int = 0
@@ -78,16 +78,16 @@ class RankProcess:
     records: int = 0
     """Number of step records received, minus those that the recorder had to discard."""
     dropped: int = 0
-    """Number of records that it reported to have discarded."""
+    """Number of records that it reported as discarded."""
     total_steps: int | None = None
     beats: int = 0
     """Number of signs of life from its training thread."""
     beat_at: float = 0.0
-    """Moment at which `beats` last rose, by the hub's clock."""
+    """Time at which `beats` last rose, by the hub's clock."""
     pausing: int | None = None
     """Index into PAUSES of its activity, if it is not training."""
     pausing_since: float = 0.0
-    """Beginning of the pause, by the hub's clock. An evaluation that a checkpoint interrupts goes on after it."""
+    """Beginning of the pause, by the hub's clock. An evaluation keeps its beginning through a checkpoint."""
     _paused_at: dict[int, float] = field(default_factory=dict)
     """Beginnings of its nested pauses, by kind, the outermost first."""
     epoch: int | None = None
@@ -100,52 +100,52 @@ class RankProcess:
     unsynchronised: int = 0
     """Number of optimizer steps on gradients that DDP never reduced."""
     unsynchronised_at: int = 0
-    """Number of steps that it had finished when the latest of these was reported."""
+    """Number of finished steps when `unsynchronised` last rose."""
     skipped: int = 0
     """Number of skipped updates among its latest SCALED_UPDATES through a GradScaler."""
     held_out: int = 0
-    """Number of its latest successive updates in evaluation mode, after some in training mode."""
+    """Number of consecutive latest updates in evaluation mode, after some in training mode."""
     stack: Stack | None = None
     """Its latest stack."""
     stack_at: float = 0.0
-    """Moment at which `stack` arrived, by the hub's clock."""
+    """Time at which `stack` arrived, by the hub's clock."""
     stood: Stack | None = None
-    """Latest stack of a standstill in which every rank was still present."""
+    """Latest stack during a stall in which every rank was still alive."""
     still_since: float | None = None
-    """Moment at which a stack first showed its present place, by the hub's clock, or None if it sent no stack."""
+    """Time at which a stack first showed its current place, by the hub's clock, or None if it sent no stack."""
     elsewhere_at: float = 0.0
-    """Moment at which a stack last showed another place than the present one, by the hub's clock, or 0 if none did."""
+    """Time at which a stack last showed another place than the current one, by the hub's clock, or 0 if none did."""
     held: Held | None = None
     """Reason why the kernel does not let it run, or None if it may run."""
     worker: Worker | None = None
-    """The DataLoader worker for which it waits in a standstill."""
+    """The DataLoader worker that the rank waits for in a stall."""
     on_cores: deque[tuple[int, CpuRivals, frozenset[int]]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    """Its reports about CPU cores, the oldest first: the time of its latest sample then, the competitors for its cores,
-    and the cores on which it might run."""
+    """Its reports about CPU cores, the oldest first: (time of its latest sample in µs, competitors for its cores, cores
+    on which it may run)."""
     stack_samples: StackSamples | None = None
     """Latest samples of its stack."""
     profile: Profile | None = None
     """Its answer to the latest request for a profile, until the hub has processed it."""
     asked_at: float | None = None
-    """Moment at which a viewer requested its stack, by the hub's clock, or None if no request is open."""
+    """Time at which a viewer requested its stack, by the hub's clock, or None if no request is pending."""
     unanswered: bool = False
     """True if it did not answer the latest request for its stack."""
     learning_rate: float | None = None
     trains_since_us: int | None = None
-    """End of its first known step, by its own clock. Samples before that describe imports and set-up."""
+    """End of its first known step in µs, by its own clock. Earlier samples show imports and set-up."""
     later_us: int | None = None
-    """Time by which this machine's clock is ahead of the clock of its node, to milliseconds."""
+    """Microseconds by which this machine's clock is ahead of its node's, accurate to milliseconds."""
     end: End | None = None
-    """How it ended on another node, according to the logs there."""
+    """Its exit on another node, according to the logs there."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
     ended_us: int | None = None
-    """Moment at which the hub noticed its end, by the hub's clock, or None if it lives or its end was not noticed."""
+    """Time in µs at which the hub noticed its end, by the hub's clock, or None if it has not."""
 
     @property
     def loses_records(self) -> bool:
-        """Return whether the rank makes steps whose records do not arrive, so that others are aligned without it."""
+        """Return whether many of the rank's step records are missing, so that steps are aligned without the rank."""
         return self.steps - self.last_step >= MAX_PARTIAL_STEPS
 
     @property
@@ -168,20 +168,20 @@ class RankProcess:
         return self.samples[-1] if self.samples else None
 
     def note_cores(self) -> None:
-        """Store what the latest Hello reports about the cores of the process."""
+        """Store the latest Hello's report about the cores of the process, if it is new."""
         told = self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
         if not self.on_cores or told != self.on_cores[-1][1:]:
             self.on_cores.append((self.sample.time_us if self.sample else 0, *told))
 
     def cores_until(self, time_us: int) -> tuple[CpuRivals, frozenset[int]]:
-        """Return the competitors for its cores and the cores it might run on, as reported up to a moment."""
+        """Return the competitors for its cores and the cores that it may run on, as last reported by a time in µs."""
         if not self.on_cores:
             return self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
         told = ((rivals, affinity) for at, rivals, affinity in reversed(self.on_cores) if at <= time_us)
         return next(told, (CpuRivals(), frozenset()))
 
     def mark_ended(self, now: float, *, left: bool) -> None:
-        """Note that the process has ended. `left` is True if it said Bye first; an earlier Bye counts too."""
+        """Record that the process has ended. left: True if it sent a Bye before; an earlier Bye counts too."""
         self.left = self.left or left
         self.dead = not self.left
         if self.ended_us is None:
@@ -193,7 +193,7 @@ class RankProcess:
 
     @property
     def clock_behind_us(self) -> int | None:
-        """Return how far its machine's clock is behind this machine's, or None if unknown."""
+        """Return the microseconds by which its machine's clock is behind this machine's, or None if unknown."""
         return self.later_us if self.hello.through else 0
 
     @property
@@ -207,7 +207,7 @@ class RankProcess:
 
     @property
     def lost_records(self) -> int:
-        """Return the least number of lost step records: gaps in those received, and the missing end once it ended."""
+        """Return the least number of lost step records: gaps, and after its end those after the last received one."""
         steps = max(self.last_step, self.steps if self.left or self.dead else 0)
         return max(0, steps - self.hello.steps_before - self.records)
 
@@ -218,7 +218,7 @@ class RankProcess:
             beats: Number of signs of life so far.
             pausing: Index into PAUSES, or None if the thread trains.
             now: Seconds of the hub's clock.
-            writes: True if the process is writing a file, which is also a sign of life.
+            writes: True if the process is writing a checkpoint, which is also a sign of life.
 
         """
         if writes or beats > self.beats:
@@ -234,7 +234,7 @@ class RankProcess:
                 self.pausing_since = self._paused_at.setdefault(pausing, now)
 
     def take_batch(self, batch: Batch, now: float) -> None:
-        """Store everything of a batch but its steps, after the batch was checked."""
+        """Store everything in a checked batch except its steps."""
         self.seq = batch.seq
         self.stage = max(self.stage, batch.stage)
         self.phase = batch.phase
@@ -242,7 +242,7 @@ class RankProcess:
         self.dropped = batch.dropped
         writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
         self.take_work(batch.beats, batch.pausing, now, writes=writes)
-        # Overwritten by None too, if they are no longer known: the total may have been that of one epoch.
+        # None overwrites a value too: a total that is no longer known may have been that of one epoch.
         self.total_steps, self.epoch, self.epochs = batch.total_steps, batch.epoch, batch.epochs
         self.samples.extend(batch.samples)
         for layout in batch.layouts:
@@ -252,20 +252,20 @@ class RankProcess:
             self.unsynchronised, self.unsynchronised_at = batch.unsynchronised, batch.step
 
     def take_stack(self, stack: Stack, now: float) -> None:
-        """Store a stack, and note whether it shows another place than the last one."""
+        """Store a stack, and update since when stacks show the same place."""
         before, before_at, self.stack, self.stack_at = self.stack, self.stack_at, stack, now
         self.asked_at, self.unanswered = None, False
         if before is None or self.still_since is None or _place_in_script(before) != _place_in_script(stack):
             self.still_since, self.elsewhere_at = now, before_at
 
     def set_standstill_stack(self, stack: Stack, now: float) -> None:
-        """Store the stack that shows where the rank stands while no rank makes progress, with the present moment."""
+        """Store a stack during a stall, with the current time, because the rank is still at this place."""
         elapsed_us = round((now - self.stack_at) * 1e6)
         self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
 
     @property
     def last_stand(self) -> Stack | None:
-        """Return its stack from the standstill: a peer that is killed releases it from there for a last moment."""
+        """Return its stack from the stall if it made no step since. A killed peer may wake it up for a moment."""
         return self.stood if self.stood is not None and self.stood.step >= self.steps else self.stack
 
     def health(self, now: float) -> str:
@@ -288,5 +288,5 @@ class RankProcess:
 
 
 def _place_in_script(stack: Stack) -> tuple[object, ...]:
-    """Return a key of a rank's place in its script; progress inside a library call does not change it."""
+    """Return a key for a rank's place in its script, which does not depend on frames inside library calls."""
     return stack.step, stack.issued, stack.frames[stack.own or 0 :]

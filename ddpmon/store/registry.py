@@ -1,4 +1,4 @@
-"""Assignment of processes to ranks and attempts."""
+"""Assigns processes to ranks and attempts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ddpmon.store.peers import STRANGER, Peer, Refusals, process_key
 from ddpmon.store.processes import RankProcess
 
 STANDS_S = 10.0
-"""The current attempt is still at work if one of its ranks lives and sent a message within this time."""
+"""Seconds since a live rank's last message for which the current attempt counts as running."""
 UNHEARD_S = 2.5
-"""Time without a message, while other ranks send some, after which steps are aligned without a rank. Heartbeats come
-every second."""
+"""Seconds without a message, while other ranks send some, after which steps are aligned without a rank. Ranks send a
+heartbeat every second."""
 PAST_WORLDS = 1000
 UNSEATED_MOST = 1024
-"""Largest number of processes that introduced themselves as a rank but have no rank."""
+"""Largest number of processes that sent a Hello but have no rank."""
 
 
 @dataclass
@@ -38,13 +38,13 @@ class Registry:
     """Name of the current attempt's process group, or "" if unknown."""
     process_of_rank: dict[int, RankProcess] = field(default_factory=dict)
     processes: dict[int, RankProcess] = field(default_factory=dict)
-    """Processes by `key`, which is the pid on this machine. Earlier processes of a pid have their negative `id`."""
+    """Processes by `key`: the pid on this machine. The key of an earlier process with the same pid is -`id`."""
     refusals: Refusals = field(default_factory=Refusals)
     """Counts of messages that cannot come from a rank of this run, and of impossible values from ranks."""
     reseated: list[RankProcess] = field(default_factory=list)
-    """Processes that got their rank back without another Hello, and are still to be recorded."""
+    """Processes that got their rank back without another Hello, and are not recorded yet."""
     heard_nodes: set[int] = field(default_factory=set)
-    """Other nodes from whose hubs messages arrive. The state of processes on the remaining nodes is unknown."""
+    """Other nodes whose hubs send messages. The state of processes on all remaining nodes is unknown."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _unseated: dict[int, None] = field(default_factory=dict)
     """Keys of processes without a rank, in the order in which they lost it or arrived."""
@@ -65,9 +65,9 @@ class Registry:
         return lost
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
-        """Return whether these are all ranks that train: the others have ended, or send messages but make no steps.
+        """Return whether these are all ranks that train, because the others have ended, or send messages but no steps.
 
-        A silent rank may still train, with the others waiting for it.
+        A silent rank may still train, and the others may wait for it.
         """
         if len(ranks) >= self.world_size:
             return True
@@ -75,7 +75,7 @@ class Registry:
 
     @property
     def node_count(self) -> int:
-        """Return the number of nodes that have ranks, counted by the hubs to which these ranks are connected."""
+        """Return the number of nodes with ranks, which is the number of hubs to which ranks are connected."""
         return len({process.hello.through for process in self.process_of_rank.values()})
 
     @property
@@ -97,7 +97,7 @@ class Registry:
 
     @property
     def unheard_ranks(self) -> list[int]:
-        """Return ranks without a message in this attempt, and ranks that have not ended but lately sent no steps."""
+        """Return the ranks that are silent, never sent a message in this attempt, or whose step records are missing."""
         heard_at = max((process.heard_at for process in self.process_of_rank.values()), default=0.0) - UNHEARD_S
         return [
             rank
@@ -111,8 +111,8 @@ class Registry:
     ) -> RankProcess | None:
         """Register a rank that sent its Hello, and return its process, or None if it cannot be a rank of this run.
 
-        `peer` is the sender, or None if the Hello was read from a file in the run's folder. With `ended` the process
-        has ended, and another process may have its pid by now.
+        peer: the sender, or None if the Hello was read from a file in the run's folder. ended: True if the process has
+        ended, so that its pid may belong to another process.
         """
         hello.through = peer.through if peer else 0
         key = _key(hello.pid, peer)
@@ -132,7 +132,7 @@ class Registry:
                 return self._refuse(
                     f"process {peer.pid} sent the process id {hello.pid}, which belongs to another process"
                 )
-            self._unseat(rank_process)  # It had only used that pid as a name.
+            self._unseat(rank_process)  # The earlier process used the pid only as a name.
             rank_process = None
         launched = own and peer is not None and peer.launched_as(self.run_id, hello.rank)
         if not self._is_possible_world(hello, key, launched=launched) or not self._may_speak(identity, key):
@@ -161,7 +161,7 @@ class Registry:
         return rank_process
 
     def _replace_program(self, before: RankProcess, hello: Hello) -> RankProcess | None:
-        """Replace a process that now runs another program. If the former one made steps, it counts as ended instead."""
+        """Replace a process that now runs another program (exec). If it had made steps, mark it as ended instead."""
         if before.last_step:
             before.dead = not before.left
             return None
@@ -170,7 +170,7 @@ class Registry:
         return fresh
 
     def _add(self, process: RankProcess) -> None:
-        """Add a process to `processes`. An earlier rank with the same pid stays there under its negative `id`."""
+        """Add a process to `processes`. An earlier rank with the same pid gets its negative `id` as key."""
         before = self.processes.get(process.key)
         if before is not None and before is not process and before.attempt >= 0:
             self.processes[-before.id] = before
@@ -182,13 +182,13 @@ class Registry:
         return None
 
     def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
-        """Return the process behind a Hello's pid, or None if it is invisible from here."""
+        """Return the process that sent a Hello, or None if it is invisible from here."""
         if peer is None:
             return Process.of(hello.pid) if hello.host == self.host else None
         return Process.of(peer.pid) if peer.pid else None
 
     def _has_room(self) -> bool:
-        """Return whether one more process can be added, after removing one that never had a rank and is gone."""
+        """Return whether a process can be added; if necessary, remove one that never had a rank and is gone."""
         if len(self._unseated) < UNSEATED_MOST:
             return True
         for key in self._unseated:
@@ -199,7 +199,7 @@ class Registry:
         return False
 
     def sender_of(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None) -> RankProcess | None:
-        """Return the sender of a message that is no Hello, or None if it is another process or sent no Hello here."""
+        """Return the sender of a message other than Hello. It is None without a Hello or with a wrong pid or rank."""
         process = self.processes.get(_key(pid, peer))
         if process is None or not process.greeted:
             return None
@@ -232,14 +232,14 @@ class Registry:
         return self.process_of_rank.get(process.rank) is process
 
     def assign_rank(self, new: RankProcess, now: float) -> None:
-        """Assign a process to its rank, in a new attempt if it begins one, or leave it without a rank."""
+        """Assign a process to its rank, in a new attempt if necessary, unless another process keeps the rank."""
         order = self._order(new)
         if order < 0:
             self._seat_in_past(new)
             return
         if order > 0:
             if self._attempt_alive(new, now):
-                return  # A launcher starts no new ranks before the old ones are gone.
+                return  # A launcher does not restart ranks before the old ones are gone.
             self._begin_attempt(new)
         elif not self._seat_is_free(new, now):
             return
@@ -253,7 +253,7 @@ class Registry:
         self._unseated.pop(new.key, None)
 
     def _seat_in_past(self, new: RankProcess) -> None:
-        """Assign a rank whose Hello came only after its attempt to that attempt, unless another process had it."""
+        """Assign a process whose Hello came after the end of its attempt to that attempt, unless its rank was taken."""
         if new.attempt >= 0 or not new.is_proven_rank:
             return
         there = [
@@ -266,10 +266,10 @@ class Registry:
             self._unseated.pop(new.key, None)
 
     def _order(self, new: RankProcess) -> int:
-        """Return -1 if a process is of an earlier attempt than the current one, 0 if of that, 1 if of a later one."""
+        """Return -1, 0 or 1 if a process belongs to an earlier attempt, the current one or a later one."""
         world = new.hello.world
         if world and self.world:
-            if world == self.world:  # torchrun may use one store, and so one name, for successive worlds.
+            if world == self.world:  # torchrun may reuse a store, and so the name in it, after a restart.
                 return -1 if new.last_step and 0 <= new.attempt != self.attempt else 0
             return -1 if world in self._past_worlds else 1
         if new.attempt >= 0 and new.attempt != self.attempt:
@@ -279,17 +279,17 @@ class Registry:
             return int(new.hello.restart > restart)
         if not new.launched or any(process.launched for process in self.process_of_rank.values()):
             return -1
-        self._begin_attempt(new)  # Earlier processes were not the launcher's ranks.
+        self._begin_attempt(new)  # The earlier processes were not started by the launcher.
         return 0
 
     def _seat_is_free(self, new: RankProcess, now: float) -> bool:
-        """Return whether a process may have its rank in the current attempt. If that is over, begin the next one."""
+        """Return whether a process may get its rank in the current attempt. If that has ended, begin the next one."""
         holder = self.process_of_rank.get(new.rank)
         if holder is None or holder is new:
-            # A process that reports another world size before it has a process group belongs to a later world.
+            # Before it has a process group, a process with another world size belongs to a later attempt.
             return new.is_proven_rank or new.hello.world_size == self.world_size or not self.process_of_rank
         if not new.is_proven_rank and not holder.gone:
-            return False  # It counts as a rank's child, which inherits the environment, until it proves otherwise.
+            return False  # It may be a child of the rank, which inherits its environment.
         if not holder.is_proven_rank:
             return True
         if not holder.gone:
@@ -304,7 +304,7 @@ class Registry:
         return True
 
     def _attempt_alive(self, new: RankProcess, now: float) -> bool:
-        """Return whether the current attempt is still at work, so that `new` cannot be of a later one."""
+        """Return whether the current attempt is still running, so that `new` cannot belong to a later one."""
         return any(
             process.process is not None
             and now - process.heard_at < STANDS_S
@@ -350,14 +350,14 @@ class Registry:
         self.world = next_world
 
     def _is_possible_world(self, hello: Hello, key: int, *, launched: bool) -> bool:
-        """Return whether a Hello's world size is possible: the run's own, or a new one that can replace it."""
+        """Return whether a Hello's world size is the run's, or can replace it."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
             return True
         if hello.restart > self.restarts.get(hello.through, hello.restart):
             return True
         if launched and (hello.stage < STAGE_GROUP or (hello.world and hello.world != self.world)):
-            return True  # It belongs to a world that is about to begin, or has begun.
+            return True  # It belongs to a new attempt.
         others = [p for p in self.process_of_rank.values() if p.key != key and p.is_proven_rank and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 
@@ -383,17 +383,17 @@ class Registry:
         fallen = []
         for process in self.process_of_rank.values():
             if process.process and not process.left and not process.dead and not process.process.alive():
-                # A rank that had sent everything may not have had the time for its Bye.
+                # A rank that had sent all its records may have had no time to send its Bye.
                 process.mark_ended(now, left=process.stage == STAGE_ENDED)
                 fallen.append(process)
         return fallen
 
 
 def _key(pid: int, peer: Peer | None) -> int:
-    """Return the key of the process with a pid, from its connection, or None for a file on this machine."""
+    """Return the key of a process. peer: its connection, or None for a process of this machine known from a file."""
     return peer.process_key(pid) if peer else pid
 
 
 def _attempt_said(hello: Hello) -> tuple[int, int, str]:
-    """Return the part of a Hello that all ranks of one attempt on one node share."""
+    """Return the facts in a Hello that are the same for all ranks of an attempt on a node."""
     return hello.through, hello.restart, hello.world

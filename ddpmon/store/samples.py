@@ -1,4 +1,4 @@
-"""Summaries of a rank's samples, as the conditions and the memory that the analysis uses."""
+"""Summarises a rank's samples for the analysis: mean conditions, and memory."""
 
 from __future__ import annotations
 
@@ -20,33 +20,32 @@ from ddpmon.store.processes import SAMPLE_US, RankProcess
 T = TypeVar("T")
 
 AGAIN_US = 5_000_000
-"""Time for which a summary of thirty samples is reused: a sixth of the time that it covers."""
+"""Time in µs for which a summary of thirty samples is reused: a sixth of the time that it covers."""
 FEW = 10
-"""With up to so many samples, the summary is renewed for each new one. It is also the smallest length of a span of
-earlier samples."""
+"""Number of samples up to which each new one causes a new summary, and the smallest number in a `SampleSpan`."""
 FEWEST_AROUND = 3
-"""Smallest number of samples, before or after the moment at which a rank became late, whose mean is used."""
+"""Smallest number of samples before or after the time at which a rank became late from which a mean is computed."""
 EARLIER_SPANS = 16
-"""Largest number of spans whose conditions are kept. If there are more, every second one is dropped."""
+"""Largest number of earlier spans to store for a rank. If there are more, every second one is dropped."""
 _SIZES = {
     "rss_bytes": "rss_bytes", "worker_bytes": "worker_memory_bytes", "left_bytes": "memory_left_bytes",
     "gpu_used_bytes": "gpu_memory_used_bytes", "gpu_total_bytes": "gpu_memory_total_bytes",
     "gpu_reserved_bytes": "gpu_reserved_bytes", "gpu_allocated_bytes": "gpu_allocated_bytes",
 }  # fmt: skip
-"""Fields of `Memory`, and the fields of a sample that fill them."""
+"""{field of `Memory`: field of `Sample`}."""
 GROWING = ("rss_bytes", "worker_bytes", "gpu_used_bytes", "gpu_reserved_bytes")
 """Fields of `Memory` that are watched for growth."""
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.field) for row in SAMPLED if row.name in _NAMED)
-"""Quantities that kinds of findings use as evidence, each with its field of a sample."""
+"""(quantity, field of `Sample`) for each quantity that findings use as evidence."""
 _MEANT = tuple(dict.fromkeys([*MEASURED, *(field for _, field in _OF_KINDS)]))
-"""Fields whose mean is computed. They are read all at once, because thousands of ranks have thirty samples each."""
+"""Fields of `Sample` to average. One call reads all of them, because thousands of ranks have thirty samples each."""
 _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
 
 @dataclass(frozen=True)
 class SampleSpan:
-    """Mean conditions of a rank over a span of time, by the clock of its samples."""
+    """Mean conditions of a rank over a span of time. Times are those of its samples' clock."""
 
     since_us: int
     until_us: int
@@ -55,7 +54,7 @@ class SampleSpan:
 
 @dataclass(frozen=True)
 class Recent:
-    """Summary of a rank's samples of the latest seconds."""
+    """Summary of a rank's latest samples."""
 
     time_us: int
     """Time of the latest sample."""
@@ -72,7 +71,7 @@ class RecentSamples:
         self._earlier: dict[int, list[SampleSpan]] = {}
         """Earlier spans of each process, the oldest first and without overlap."""
         self._floors: dict[int, tuple[int, dict[str, Floors]]] = {}
-        """Time of the last sample in each process's memory floors, and the floors."""
+        """(time in µs of the last sample in the memory floors, the floors by field), by process."""
 
     def summary_of(self, process: RankProcess) -> Recent:
         """Return the summary of a rank's latest samples."""
@@ -133,9 +132,9 @@ def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequen
 def _around(
     process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], first_us_ago: int, last_us_ago: int
 ) -> tuple[Conditions | None, Conditions | None]:
-    """Return the conditions before the first moment and after the last one.
+    """Return the mean conditions before and after a change, which was between two times before the last step's end.
 
-    They are those of the latest samples if these reach so far back, else those of an earlier span.
+    They come from the latest samples if these reach back far enough, otherwise from an earlier span.
     """
     first, last = process.last_end_us - first_us_ago, process.last_end_us - last_us_ago
     before = [s for s in training if s.time_us <= first]
@@ -150,7 +149,7 @@ def _around(
 
 
 def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) -> Conditions:
-    """Return the mean conditions over samples. `more` are further fields of `Conditions`."""
+    """Return the mean conditions over samples. more: further fields of `Conditions`."""
     columns = zip(*map(_read_means, samples), strict=True) if samples else ((),) * len(_MEANT)
     means = {}
     for field, column in zip(_MEANT, columns, strict=True):
@@ -189,7 +188,7 @@ def _most(values: Sequence[T | None]) -> T | None:
 
 
 def _memory(process: RankProcess, floors: Mapping[str, Floors]) -> Memory:
-    """Return the memory of a process in its latest sample in training. There must be a sample."""
+    """Return the memory of a process according to its latest sample before it left. There must be a sample."""
     samples = _with_memory(process) or list(process.samples)
     last, begun = samples[-1], process.trains_since_us
     retries = [s.gpu_alloc_retries for s in samples if s.gpu_alloc_retries is not None]

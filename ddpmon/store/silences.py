@@ -1,4 +1,4 @@
-"""Record of the steps in which some ranks were silent, so that these steps never count as steps of all ranks."""
+"""Records the steps in which some ranks were silent, so that these steps never count as complete."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from ddpmon.analysis.statistics.arrays import Bools
 
 MOST = 10_000
-"""Largest number of silences that are kept: the latest ones."""
+"""Largest number of silences to store. The oldest are dropped first."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """A stretch of steps in which some ranks were silent, any of which may have arrived last."""
+    """A range of steps in which some ranks were silent. Any of these ranks may have arrived last."""
 
     attempt: int
     first_step: int
@@ -32,10 +32,10 @@ class Silences:
         self._changed: dict[tuple[int, int], Silence] = {}
 
     def add(self, attempt: int, first: int, last: int, ranks: Sequence[int]) -> None:
-        """Add a stretch of steps in which ranks were silent, from the step `first` to the step `last`."""
+        """Add a range of steps, from `first` to `last`, in which ranks were silent."""
         before = self._all[-1] if self._all else None
         if before and (attempt, first) < _begin(before):
-            return  # These steps are replayed: the silences noted at the first time stay.
+            return  # These steps were already added; the silences recorded then remain.
         if before and (before.attempt, before.ranks) == (attempt, tuple(ranks)) and before.last_step >= first - 1:
             first = before.first_step
             self._all.pop()
@@ -45,12 +45,12 @@ class Silences:
         del self._all[:-MOST]
 
     def take_changed(self) -> list[Silence]:
-        """Return the silences that are still to be recorded: new ones, and those that have grown."""
+        """Return the silences that are not recorded yet: new ones, and those that have grown."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def steps_without_silence(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
-        """Return [S] whether no rank was silent in each of some steps.
+        """Return [S]: for each step, True if no rank was silent in it.
 
         Args:
             attempt: The attempt of the run.

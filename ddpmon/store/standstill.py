@@ -1,4 +1,4 @@
-"""Finder of the places where ranks stand in a run without progress, from their last stacks and from /proc."""
+"""Finds where ranks are in a run without progress (a standstill), from their last stacks and from /proc."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 STACK_S = 8.0
-"""Greatest age of a stack that still shows where a rank is."""
+"""Greatest age in seconds of a stack that still shows where a rank is."""
 
 
 def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> float | None:
-    """Return for how long the start has made no progress, or None while the first step may still come.
+    """Return the seconds without progress before the first step, or None if the run seems to make progress.
 
     Args:
         registry: The run's processes.
-        idle: Ranks whose processes do nothing.
+        idle: Ranks whose processes are idle.
         now: Seconds of the hub's own clock.
 
     """
@@ -32,7 +32,7 @@ def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> fl
 
 
 def start_line(registry: Registry, now: float) -> tuple[str, float]:
-    """Return the line at which all ranks stand before the first step, or "", and for how many seconds."""
+    """Return the line of code in which all ranks are before the first step (or "") and the seconds spent there."""
     return shared_line(_starting(registry, frozenset(), now), registry.world_size) or ("", 0.0)
 
 
@@ -58,7 +58,7 @@ def _may_start_workers(process: RankProcess, now: float) -> bool:
 
 
 def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]) -> Standstill | None:
-    """Return where every rank stands, if none makes progress or none did when the run was ended.
+    """Return where every rank is, if none makes progress, or none did when the run was ended.
 
     Args:
         registry: The run's processes.
@@ -75,12 +75,12 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
     if run_state not in END_STATES or run_state in {"done", "detached"}:
         return None
-    gone = gone if run_state == "stopped" else ()  # else the launcher may have asked them to end
+    gone = gone if run_state == "stopped" else ()  # otherwise the launcher may have asked them to end
     stuck_us = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers) * 1e6
     last = {
         rank: stack
         for rank, p in by_rank.items()
-        # A slow start is no standstill, unless it was one while the run lived or the others wait for a rank that ended.
+        # A slow start counts only if the run was stalled before its end, or if ranks wait for one that ended.
         if rank not in gone
         and (stack := p.last_stand if signs.steps or gone else p.stood)
         and stack.step >= p.steps
@@ -98,12 +98,12 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
 
 
 def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int] = ()) -> Wait | None:
-    """Return the wait that a timeout will end first, or None if no rank waits or no timeout is known.
+    """Return the wait whose timeout will expire first, or None if no rank waits or no timeout is known.
 
     Args:
         registry: The run's processes.
         now: Seconds of the hub's own clock.
-        unix: The same moment in Unix seconds.
+        unix: The same time in Unix seconds.
         gone: Ranks that have ended without an exception, before they were asked to end.
 
     """
@@ -122,7 +122,7 @@ def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int
 
 
 def needs_peers(registry: Registry) -> bool:
-    """Return whether a rank needs all the others: it is inside a step, waits in a collective, or is yet to connect."""
+    """Return whether a rank needs all others, because it is in a step or a collective, or has not connected yet."""
     if len(registry.process_of_rank) < registry.world_size:
         return True
     live = (process for process in registry.process_of_rank.values() if not process.gone)
@@ -130,9 +130,9 @@ def needs_peers(registry: Registry) -> bool:
 
 
 def _waits_since(process: RankProcess) -> float | None:
-    """Return when the wait in a collective began that a process's latest stack shows, or None if it shows none.
+    """Return when the wait in a collective in a process's latest stack began, or None if it does not wait.
 
-    The moment is by the hub's clock: the last sign of life of the training thread, or its last stack elsewhere.
+    The time is by the hub's clock: that of the training thread's last sign of life, or of its last stack elsewhere.
     """
     if process.stack is None or not process.stack.blocked or process.beat_at > process.stack_at:
         return None
@@ -140,7 +140,7 @@ def _waits_since(process: RankProcess) -> float | None:
 
 
 def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) -> Standstill:
-    """Return where every rank stands now.
+    """Return where every rank is now.
 
     Args:
         registry: The run's processes.
@@ -169,7 +169,7 @@ def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) ->
 
 
 def _workers(registry: Registry, stacks: Mapping[int, Stack]) -> dict[int, Worker]:
-    """Return the DataLoader workers for which ranks wait, as far as they are known."""
+    """Return the DataLoader workers that ranks wait for, if they were examined."""
     known = {rank: registry.process_of_rank[rank].worker for rank in stacks}
     return {rank: worker for rank, worker in known.items() if worker and worker.pid == stacks[rank].worker}
 
@@ -188,5 +188,5 @@ def _latest(process: RankProcess, now: float) -> Stack | None:
     stack = process.stack
     if stack is None or stack.step < process.steps or now - process.stack_at >= STACK_S:
         return None
-    # A silent rank sent its own last stack before it fell silent; only its answer to a signal is newer.
+    # A silent rank's last stack is outdated, unless it is the answer to a signal, which is newer than its last message.
     return stack if process.health(now) == "ok" or process.stack_at > process.heard_at else None

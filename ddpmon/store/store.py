@@ -1,4 +1,4 @@
-"""Store of a run: records from sockets or from a recording, and the findings, state and verdict that follow."""
+"""Stores a run's records, from sockets or a recording, and the findings, state and verdict that follow from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.standstill import needs_peers, next_timeout, standstill, start_stands_s
 
 SURVIVED: tuple[type[Exception], ...] = (Exception,)
-"""Exceptions of the analysis that are caught, because a bug of ddpmon must stop neither the recording nor the view."""
+"""Exceptions of the analysis to catch, because a bug of ddpmon must stop neither recording nor viewing."""
 
 
 class Store(Intake):
@@ -50,14 +50,14 @@ class Store(Intake):
     verdict = Verdict()
     verdict_since: float | None = None
     unwritable = ""
-    """Reason why nothing can be recorded at present, or "" if recording works."""
+    """Reason why nothing can be recorded now, or "" if recording works."""
     profile: ProfileView | None = None
     """Latest profile of ranks, which is not recorded."""
     _replays = False
     """True if no steps arrive because a CUDA graph replays the training."""
     first_failure: failing.FirstFailure | None = None
     announced: Sequence[Announcement] = ()
-    """Events of findings that the last judgement added."""
+    """Events about findings that the last judgement added."""
 
     @cached_property
     def _announcer(self) -> Announcer:
@@ -65,17 +65,17 @@ class Store(Intake):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Return the ledger of all findings of this attempt, from which `findings` is made."""
+        """Return the ledger, which records all findings of this attempt; `findings` comes from it."""
         return Ledger(self.registry.attempt)
 
     fault: str = ""
-    """Traceback of the last judgement if a bug of ddpmon ended it. The findings are then those of the one before."""
+    """Traceback if the last judgement raised, because of a bug of ddpmon. The findings are then the previous ones."""
     _judged: Sequence[Finding] | None = None
-    """Findings of the last judgement about the window alone."""
+    """Findings of the last judgement, which cover only the window."""
 
     @HUGE_LOSSES
     def judge(self, now: float, unix: float) -> None:
-        """Update findings, state and verdict. `now` is in seconds of the hub's own clock, `unix` in Unix seconds."""
+        """Update findings, state and verdict. now: seconds of the hub's clock. unix: Unix seconds."""
         signs = self._signs(now, unix)
         over = signs.run_state in END_STATES
         gone = [
@@ -97,7 +97,7 @@ class Store(Intake):
             self._judged, self.fault = before, traceback.format_exc()
         self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)
         current = self.ledger.findings(unix - self.run.created_at)
-        # A finding cannot come back once the run is over, so every end may be announced.
+        # After the run's end no finding can come back, so every end is announced.
         seconds = inf if over else 0.0 if self.world is None else float(self.world.end_us[-1]) / 1e6
         self.announced = self._announcer.announce(self.findings, current, seconds)
         for event in self.announced:
@@ -109,7 +109,7 @@ class Store(Intake):
 
     @HUGE_LOSSES
     def restore_findings(self, recorded: Sequence[Finding], now: float, unix: float) -> None:
-        """Set the findings that a hub had recorded by a moment, with the state and verdict that follow from them."""
+        """Set the findings that a hub had recorded by a given time, and the state and verdict that follow from them."""
         self.findings = []  # so that means begin at the last change
         self._conclude(list(recorded), self._signs(now, unix), now, unix)
 
@@ -154,7 +154,7 @@ class Store(Intake):
         processes = self.registry.process_of_rank.values()
         recent_samples = [(p, self.recent_samples.summary_of(p)) for p in processes if not (p.left and self.live)]
         ended = all(p.left for p in processes)
-        """True if a finding about memory is about the end of the training."""
+        """True if all ranks have left; only then do ranks that left count for findings about memory."""
         lost = self.registry.lost_by_rank()
         return Evidence(
             records=sum(process.records for process in self.registry.processes.values()),
@@ -202,7 +202,7 @@ class Store(Intake):
     def _bad_losses(self) -> list[BadLoss]:
         """Return each rank's first loss that is not finite.
 
-        The list is empty until every rank that goes on has sent the first such step: others may have had it earlier.
+        The list is empty until all other ranks have sent the first such step, as one of them may have been earlier.
         """
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
         all_past = all(process.last_step >= first or process.gone for process in self.registry.process_of_rank.values())
@@ -211,7 +211,7 @@ class Store(Intake):
         return list(self.bad_losses.values()) if all_past or aligned or over else []
 
     def failures_of(self, attempt: int) -> list[Failure]:
-        """Return the failures of an attempt's ranks. A process without a rank counts to the current attempt."""
+        """Return the failures of an attempt's ranks. Failures of unknown processes count for the current attempt."""
         registered = self.registry.processes
         processes = sorted((p for p in registered.values() if p.attempt >= 0), key=lambda p: p.attempt)
         attempts = {(p.rank, p.hello.pid): p.attempt for p in processes}
@@ -222,15 +222,15 @@ class Store(Intake):
         ]
 
     def winding_down(self, unix: float) -> bool:
-        """Return whether the ranks had been asked to end by a moment in Unix seconds."""
+        """Return whether the ranks had been asked to end by a time in Unix seconds."""
         return self.run.winding_down_at is not None and unix >= self.run.winding_down_at
 
     def is_failure(self, failure: Failure) -> bool:
-        """Return whether an exception is a failure, which it is not if the ranks had been asked to end before."""
+        """Return whether an exception counts as a failure: not if the ranks had been asked to end before it."""
         return not self.winding_down(self.clock.unix_at(failure.time_us))
 
     def earlier_attempts(self) -> list[Attempt]:
-        """Return the attempts before the present one, and how they ended."""
+        """Return the attempts before the current one, and how they ended."""
         return earlier_attempts(self.registry, self.ending, self.failures_of, self.silently_ended)
 
     def silently_ended(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
@@ -248,7 +248,7 @@ class Store(Intake):
         return process.ended_us is None or self.clock.unix_at(process.ended_us) >= asked_at
 
     def _failed_so_far(self) -> failing.FirstFailure | None:
-        """Return the first failure of the ranks, before the launcher has reported how they ended."""
+        """Return the first failure of the ranks that is known before the launcher reports how they ended."""
         gone = [p for p in self.registry.process_of_rank.values() if p.left or p.dead] if self.blames_the_gone else []
         failures = self.failures_of(self.registry.attempt)
         failure = failing.first((), failures, {}, gone=self.silently_ended(gone), world_size=self.registry.world_size)
@@ -280,8 +280,8 @@ class Store(Intake):
     def blames_the_gone(self) -> bool:
         """Return whether a rank that ended without Bye or exception counts as failed while the launcher lives.
 
-        Some launchers kill ranks that have finished training. Such a rank ended too early only if another rank still
-        needs its peers or failed for lack of one. Otherwise the launcher's exit code decides.
+        Some launchers kill ranks that have finished training. A rank ended too early only if another rank still needs
+        it, or failed without it. Otherwise, the launcher's exit code decides.
         """
         harmed = needs_peers(self.registry) or bool(self.failures_of(self.registry.attempt))
         return harmed and self.run.state() not in {"done", "unknown"}
@@ -329,7 +329,7 @@ class Store(Intake):
         return verdict.stopping(ended, self.registry.world_size, left_s, killed)
 
     def _why_failed(self) -> tuple[str, str]:
-        """Return the part of the verdict that names what failed, and the whole sentence."""
+        """Return the part of the verdict that names the failed rank or command, and the whole sentence."""
         run, first, size = self.run, self.first_failure, self.registry.world_size
         if run.error:
             return "", utf8(run.error)
@@ -341,7 +341,7 @@ class Store(Intake):
         )
 
     def _begin_attempt(self) -> None:
-        """Discard the findings and the verdict about the attempt before; no end of these findings is announced."""
+        """Discard the findings and verdict of the previous attempt, without announcing the end of these findings."""
         super()._begin_attempt()
         self.findings, self._judged = [], None
         self.state, self.verdict, self.verdict_since = "waiting", verdict.waiting(self.waiting), None

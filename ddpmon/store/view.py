@@ -1,4 +1,4 @@
-"""Builder of the snapshot that viewers show: the run, and a row for each rank with its means, samples and end."""
+"""Builds the snapshot that viewers show: the run, and a row for each rank with its means, samples and exit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ddpmon.store.peers import STRANGER
 from ddpmon.store.store import Store
 
 _RECENT_MEANS = tuple((row.field, attrgetter(row.field)) for row in SAMPLED if row.mean)
-"""Fields of a sample that viewers see as means over the last seconds, each with the function that reads it."""
+"""(field, function that reads it) for each field of a sample that viewers show as a mean over the last seconds."""
 _MEANS = (
     *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
     *("tokens_per_s", "gc_ms"),
@@ -47,7 +47,7 @@ _read_environment = attrgetter(*(name for name in Environment.__struct_fields__ 
 
 
 def rank_views(store: Store, summary: Summary | None, now: float) -> list[RankView]:
-    """Return a row for each rank of the world, including those that never connected."""
+    """Return a row for each rank, including ranks that never connected."""
     by_rank = store.registry.process_of_rank
     means = dict(zip(summary.ranks, _means(summary), strict=True)) if summary else {}
     for rank, earlier, column in store.departed:
@@ -100,12 +100,12 @@ def _means(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _sampled(sample: Sample, conditions: Conditions) -> Sample:
-    """Return a rank's latest sample as viewers see it: with some means, and without its moment."""
+    """Return a rank's latest sample for viewers, with means of some fields and without its time."""
     return msgspec.structs.replace(sample, time_us=0, **{field: read(conditions) for field, read in _RECENT_MEANS})
 
 
 def _exits(store: Store) -> dict[int, Exit]:
-    """Return how ranks ended, according to torchrun, to the ranks themselves or to the run's success."""
+    """Return how ranks ended, from torchrun's failure table, their own reports, or the run's success."""
     by_rank = store.registry.process_of_rank
     exits: dict[int, Exit] = {}
     if store.state == "done":  # torchrun exits with 0 only if every rank did.
@@ -137,7 +137,7 @@ _RANK_STEP_MEANS = (
 
 
 def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) -> Snapshot:
-    """Build the snapshot of this moment. `now` is in seconds of the hub's own clock, `unix` in Unix seconds."""
+    """Build the current snapshot. now: seconds of the hub's clock. unix: the same time in Unix seconds."""
     run, registry = store.run, store.registry
     summary = store.summary if store.first_step is None else summarise(store.first_step)
     loss = store.loss if store.first_step is None else loss_trend(store.first_step)[0]
@@ -216,7 +216,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
 
 
 def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
-    """Return a hub's snapshot with the means from a recording, which covers more steps than a hub keeps."""
+    """Return a hub's snapshot with the means from a recording, which cover more steps than the hub's window."""
     summarised = {view.rank: view for view in recorded.ranks}
     ranks = [
         msgspec.structs.replace(view, **{name: getattr(summarised[view.rank], name) for name in _RANK_STEP_MEANS})
@@ -228,7 +228,7 @@ def with_means_of(live: Snapshot, recorded: Snapshot) -> Snapshot:
 
 
 def _times(store: Store) -> TimesView | None:
-    """Return how the run spent its time, or None before the first step."""
+    """Return the times of start, training and pauses, or None before the first step."""
     begun = [p.trains_since_us for p in store.registry.process_of_rank.values() if p.trains_since_us is not None]
     if not begun:
         return None
@@ -268,7 +268,7 @@ def _verdict_facts(store: Store) -> VerdictFacts:
 
 
 def _missing(store: Store) -> dict[str, str]:
-    """Return why measurements that viewers show are missing: the first reason for each."""
+    """Return the reasons why measurements are missing, by quantity: the first rank's for each."""
     reasons: dict[str, str] = {}
     for process in store.registry.process_of_rank.values():
         for quantity, reason in process.hello.missing.items():
