@@ -1,1 +1,1 @@
-"""Exports runs for people and other tools: the report, the comparison of two runs, and files for other programs."""
+"""Exports runs for people and other tools: reports, comparisons of two runs, and files for other programs."""

@@ -1,4 +1,4 @@
-"""`ddpmon bundle`: packs a run into one file to attach to an issue, with everything hidden that looks like a secret.
+"""`ddpmon bundle`: packs a run into one file to attach to an issue, and hides everything that looks like a secret.
 
 The file contains a folder like those in which ddpmon stores runs, so that the recipient can replay the run.
 """
@@ -32,9 +32,9 @@ LOG_BYTES = 64 * 1024
 MAX_RECORDING_BYTES = 100_000_000
 """Largest recording that is bundled unless the user asks for it: a bundle is meant to be attached to an issue."""
 MAX_LINE = 2_000
-"""Most characters of a log's line."""
+"""Longest line of a log, in characters. Longer lines are cut."""
 MAX_LOGS = 100
-"""Most logs that are bundled: those written last."""
+"""Largest number of logs in a bundle: the ones that were written last."""
 
 
 class Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""`ddpmon diff`: writes two runs side by side, as text for a terminal and as Markdown."""
+"""`ddpmon diff`: formats the comparison of two runs, as text for a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpmon.export.width import columns, cut, wrapped
 
 
 def text(compared: dict[str, Any], width: int = 80) -> str:
-    """Return the comparison as text: the sentence, then the numbers. No line is longer than `width` columns."""
+    """Return the comparison as text, the verdict first. No line is longer than `width` columns."""
     lines = wrapped(f"{compared['verdict']}.", width)
     lines.append("")
     for name in ("a", "b"):
@@ -34,7 +34,7 @@ def text_markdown(compared: dict[str, Any]) -> str:
 
 
 def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
-    """Return whether B is certainly no more than `percent` slower than A, and a sentence that says so."""
+    """Return False if B is certainly more than `percent` slower than A, else True; and a sentence with the result."""
     slower = 100 * compared["slower_by"]
     if slower > percent:
         return False, f"FAIL: B is slower than A by at least {slower:.1f}%; the limit is {percent:g}%"
@@ -44,7 +44,7 @@ def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:
-    """Return a line with the first cell aligned left and the others aligned right in their columns, as many as fit."""
+    """Return a line with as many cells as fit; the first is aligned left, the others are aligned right."""
     line = cut(row[0], 20).ljust(20)
     for cell in row[1:]:
         if columns(line) + max(10, len(cell) + 1) > width:

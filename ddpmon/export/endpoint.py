@@ -21,9 +21,9 @@ from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 
 ANSWER_S = 2.0
-"""Longest time, in seconds, for a hub's answer: Prometheus waits for 10 s by default."""
+"""Longest wait, in seconds, for a hub's answer. Prometheus itself waits for 10 s by default."""
 AT_ONCE = 32
-"""Hubs that are asked at the same time, so that many silent ones cost one wait together."""
+"""Number of hubs that are asked at the same time, so that several silent hubs do not add up their waits."""
 ENDED_S = 900.0
 """Seconds for which an ended run stays in the response, so that an alert on its failure can fire."""
 AGAIN_S = 1.0
@@ -31,9 +31,7 @@ AGAIN_S = 1.0
 
 
 class Runs:
-    """Collects the metrics of all runs for prometheus_client: of those that run, and those that ended a short while
-    ago.
-    """
+    """Collects the metrics of running and recently ended runs for prometheus_client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +48,7 @@ class Runs:
             return self._metrics
 
     def restricted_registry(self, names: Collection[str]) -> _Named:
-        """Return only the metrics that the request names: `/metrics?name[]=ddpmon_loss`."""
+        """Return a collector of only those metrics that a request names, as in `/metrics?name[]=ddpmon_loss`."""
         return _Named(self, names)
 
     def _gathered(self) -> list[Metric]:
@@ -84,7 +82,7 @@ class Runs:
 
 
 class _Named:
-    """Collects some of the metrics, by the names of their families or samples."""
+    """Collects only the metrics whose family or sample has one of these names."""
 
     def __init__(self, every: Runs, names: Collection[str]) -> None:
         self._every, self._names = every, names
@@ -98,7 +96,7 @@ class _Named:
 
 
 def _snapshot(run: Run) -> Snapshot | None:
-    """Return the run's snapshot; None if its hub does not answer, or answers with something else."""
+    """Return the run's snapshot; None if its hub does not answer, or with an invalid message."""
     with contextlib.suppress(DdpmonError):
         return snapshot_now(run, ANSWER_S)
     return None
@@ -109,9 +107,7 @@ def _ended_lately(run: Run) -> bool:
 
 
 def serve(host: str, port: int) -> int:
-    """Serve the metrics at this address in the background; return the port. Raise UsageError if the address is not
-    free.
-    """
+    """Serve the metrics at an address in the background; return the port. Raise UsageError if that is impossible."""
     try:
         server, _ = start_http_server(port, host, Runs())
     except (OSError, OverflowError) as error:

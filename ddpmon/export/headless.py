@@ -12,12 +12,12 @@ from ddpmon.plain import plain
 
 STALE_S = 3.0
 FAILURE_S = 10.0
-"""Seconds before a failure is printed while the run ends: its logs often show another cause than the one seen first."""
+"""Seconds for which a failure is not printed while the run ends, because its logs often show another cause."""
 _MARKS = {"info": "·", "warn": "!", "critical": "!!"}
 
 
 def state_line(snapshot: Snapshot) -> str:
-    """Return a line with state, progress and speed; what was not measured is left out."""
+    """Return a line with state, progress and speed, without values that were not measured."""
     parts = [f"{_clock(snapshot.at)}  {plain(snapshot.state):<7}"]
     if snapshot.step:
         total = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
@@ -47,7 +47,7 @@ def event_line(event: Event) -> str:
 
 
 class Lines:
-    """Selects the lines to print for a new snapshot: the state every few seconds, verdicts and events once."""
+    """Selects the lines to print for each snapshot: the state every few seconds, and verdicts and events once."""
 
     def __init__(self, every_s: float) -> None:
         self.every_s = every_s
@@ -60,7 +60,7 @@ class Lines:
         """Time of the snapshot for which lines were last returned, as Unix time."""
         self._state_line = ""
         self._failing_since: float | None = None
-        """When a failed rank was first seen in a run that had not ended, by the clock of `of`."""
+        """Time of the first snapshot with a failed rank in a run that has not ended, by the clock of `of`."""
         self._withheld: set[str] = set()
         """Sentences about that failure that were not printed."""
         self._measured = ""
@@ -71,8 +71,8 @@ class Lines:
         Args:
             snapshot: The newest snapshot, if there is one.
             at: Now, in seconds of a clock that does not go back.
-            silent_s: Seconds since the last answer; if too long, the last state is not printed as the present one.
-            refused: Why an answer is not shown.
+            silent_s: Seconds since the hub's last answer. After STALE_S, a message replaces the state.
+            refused: Reason why the hub's answers cannot be used, or "".
 
         """
         if refused or (snapshot is not None and silent_s > STALE_S):
@@ -97,10 +97,10 @@ class Lines:
         if due:
             self._next_at = at + self.every_s
             self._state = snapshot.state
-            if (line := state_line(snapshot)) != self._state_line:  # A busy hub sends nothing new for a while.
+            if (line := state_line(snapshot)) != self._state_line:  # Skip it if a busy hub has sent nothing new.
                 self._state_line = line
                 lines.append(line)
-        # Figures vary while the verdict stays the same; a verdict that becomes clearly worse is an event.
+        # Compare topics, because the numbers in a verdict vary. A verdict that becomes clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
         if snapshot.verdict and (changed or not self._verdict) and not self._is_withheld(snapshot.verdict):
@@ -111,9 +111,7 @@ class Lines:
         return lines
 
     def _withhold(self, snapshot: Snapshot, at: float) -> None:
-        """Record the sentences about a failure that must not be printed yet, because the end of the run may correct
-        them.
-        """
+        """Record sentences about a failure that are not printed yet, because the run's end may correct them."""
         if snapshot.state in END_STATES:
             self._withheld.discard(snapshot.verdict)
             return
@@ -127,7 +125,7 @@ class Lines:
         return sentence in self._withheld
 
     def _line_at(self, happened_at: float, shown_at: float) -> float:
-        """Return the time that a line shows: for a late event the time of printing, so that times never go back."""
+        """Return the time to print with an event. It is later than the event's if times would go back otherwise."""
         return happened_at if happened_at >= self._told_at else min(self._told_at, shown_at)
 
 

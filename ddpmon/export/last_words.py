@@ -1,4 +1,4 @@
-"""Finds the last words of a failed run: the end of the output of the rank that failed first."""
+"""Finds the last output of a failed run: that of the rank that failed first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LastWords:
     """The end of the output of one process of a failed run."""
 
     writer: str
-    """"rank 2", or the launcher of the ranks."""
+    """Name of the process: "rank 2", or the name of the launcher."""
     log: Path
     lines: list[str]
 
@@ -32,7 +32,7 @@ def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
 
     Args:
         run: The run.
-        rank: The rank that failed first according to the recording; None: the one that torchrun names.
+        rank: The rank that failed first according to the recording; None for the one that torchrun names.
 
     """
     logs = runs.run_dir(run.id) / "logs"
@@ -47,7 +47,7 @@ def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
 
 
 def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
-    """Return the rank's stderr in its last attempt: ranks/<rendezvous>/attempt_<n>/<local rank>/stderr.log."""
+    """Return the path of a rank's stderr.log in its last attempt, ranks/<rendezvous>/attempt_<n>/<local rank>/."""
     stderr_logs = list(ranks.glob(f"*/attempt_*/{local_rank}/stderr.log"))
     return max(stderr_logs, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
 

@@ -1,4 +1,4 @@
-"""Writes Markdown for a pull request or a chat: the report, and the parts of any table."""
+"""Writes Markdown for a pull request or a chat: the report, tables and escaped text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ddpmon.plain import plain
 
 _MEANS_SOMETHING = re.compile(r"([\\`*_\[\]<>|~$&])")
 _NOBODY = "\u2060"
-"""A word joiner: an exception's text must not mention people ("@name") on a page that shows Markdown."""
+"""A word joiner, put after "@", so that an exception's text cannot notify people ("@name") on the page."""
 
 
 def escaped(text: str) -> str:
-    """Return a text as one line that Markdown shows unchanged, in a table's cell too."""
+    """Return a text as one line, escaped so that Markdown shows it unchanged, also in a table."""
     return _MEANS_SOMETHING.sub(r"\\\1", plain(" ".join(text.split()))).replace("@", "@" + _NOBODY)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
-    """Return the lines of a table with every cell escaped. `words` are the indices of columns without numbers."""
+    """Return the lines of a table with every cell escaped. words: indices of the columns with text, aligned left."""
     aligned = [":---" if column in words else "---:" for column in range(len(head))]
     return [_row(head), f"| {' | '.join(aligned)} |", *map(_row, rows)]
 
@@ -31,7 +31,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def report(built: dict[str, Any]) -> str:
-    """Return the report of `ddpmon report --format md`: verdict, why, next, then the ranks and the findings."""
+    """Return the report for `ddpmon report --format md`: verdict, why, next, then the ranks and the findings."""
     lines = [f"### {escaped(reports.title(built['run']))}"]
     for word, sentence in reports.sentences(built):
         lines += ["", f"**{word}:** {escaped(sentence)}"]

@@ -1,6 +1,6 @@
-"""Exports the state of runs for Prometheus.
+"""Exports the state of runs as metrics for Prometheus or OpenTelemetry.
 
-`ddpmon export --format openmetrics` writes it to a textfile, `ddpmon metrics` serves it at an endpoint.
+`ddpmon export --format openmetrics` writes it to a textfile, `ddpmon metrics` serves or pushes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Labels: TypeAlias = Mapping[str, object]
 Sample: TypeAlias = tuple[Labels, float | None]
 Family: TypeAlias = tuple[str, str, str, str, list[Sample]]
-"""A metric family: name, type, unit, help, samples."""
+"""A metric family: (name, type, unit, help, samples)."""
 
 
 class SnapshotMetrics:
@@ -35,7 +35,7 @@ class SnapshotMetrics:
         self._snapshots = list(snapshots)
 
     def collect(self) -> list[Metric]:
-        """Return a family for each quantity, with samples labelled by run; what was not measured is left out."""
+        """Return a family for each measured quantity, with samples labelled by run."""
         metrics: dict[str, Metric] = {}
         for shot in self._snapshots:
             run = {"run": plain(shot.run.name), "run_id": plain(shot.run.id)}
@@ -105,7 +105,7 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Family]:
 
 
 def _samples(row: Quantity, ranks: list[RankView]) -> list[Sample]:
-    """Return one sample for each rank; for a quantity of hosts, one for each host."""
+    """Return one sample per rank, or per host if the quantity is measured per host."""
     label: dict[str, object] = dict([row.metric_label] if row.metric_label else [])
     values = [(rank, value * row.unit.scale) for rank in ranks if (value := row.get(rank)) is not None]
     if row.where == HOST:
@@ -119,7 +119,7 @@ def _seconds(ms: float | None) -> float | None:
 
 
 TIMEOUT_S = 5.0
-"""Longest time, in seconds, of a push with its retries. A later push repeats its values."""
+"""Longest time, in seconds, of a push with its retries. If it fails, the next push sends current values."""
 
 
 def exporter(url: str) -> OTLPMetricExporter:

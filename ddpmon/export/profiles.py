@@ -1,4 +1,4 @@
-"""Converts a profile of ranks to plain values for programs."""
+"""Converts a profile of ranks to JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ddpmon report`: describes what happened in a run and what to do about it, as data and as text for a terminal."""
+"""`ddpmon report`: describes a run's findings and what to do about them, as data and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpmon.source import snapshot_now
 from ddpmon.store.store import Store
 
 MOST_RANKS = 32
-"""Most ranks in the table; of more, only the worst and the median are shown."""
+"""Largest number of ranks in the table. Of more ranks, only the worst and the median are shown."""
 WORST_RANKS = 16
 COLUMNS = ("rank", "own ms", "excess", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
@@ -37,7 +37,7 @@ def build(run: Run) -> dict[str, Any]:
 def with_source(run: Run) -> tuple[dict[str, Any], Snapshot, Store]:
     """Return the report, and the snapshot and the store that it was made from."""
     live = _hub_snapshot(run)
-    if live is not None and live.state in END_STATES:  # The run has ended meanwhile, so its recording is complete.
+    if live is not None and live.state in END_STATES:  # The run has just ended, so its recording is complete.
         run, live = runs.load(run.id), None
     built, shot, store = report_with_store(run, live)
     settings = config.current()
@@ -52,7 +52,7 @@ def _hub_snapshot(run: Run) -> Snapshot | None:
         return None
     try:
         return snapshot_now(run)
-    except DdpmonError:  # The report says how old the recording is.
+    except DdpmonError:  # The report then shows how old the recording is.
         return None
 
 
@@ -81,11 +81,10 @@ def title(run: dict[str, Any]) -> str:
 
 
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the labelled sentences that come first: ("Verdict", …), then its reasons ("Why"), then what to do
-    ("Next").
+    """Return the labelled sentences at the top: the verdict ("Verdict"), reasons ("Why"), and advice ("Next").
 
-    If no hub could be asked, the age of the data precedes them ("Stale"). In a failed run, only the failure's own
-    advice is what to do next, and other findings come last ("Also").
+    If no hub answered, the age of the data comes first ("Stale"). In a failed run, only the advice about the failure
+    is given, and other findings come last ("Also").
     """
     findings = report["findings"]
     failed = report["run"]["state"] == "failed"
@@ -113,7 +112,7 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:
-    """Return how each earlier attempt ended; if there are too many, the first ones are left out."""
+    """Return a sentence on how each earlier attempt ended. Of too many attempts, the first are left out."""
     hidden = len(attempts) - MOST_FINDINGS
     lines = (
         [f"{counted(hidden, 'earlier attempt')} ended before these; ddpmon report --format json lists all attempts"]
@@ -141,7 +140,7 @@ def _first(sentences: list[str], one: str, many: str | None = None) -> list[str]
 
 
 def facts(report: dict[str, Any]) -> list[str]:
-    """Return the numbers of the whole world, one line each."""
+    """Return lines with numbers about all ranks together."""
     steps = report["steps"]
     step = steps["step_ms"]
     rate = steps["samples_per_s"]
@@ -163,7 +162,7 @@ def facts(report: dict[str, Any]) -> list[str]:
 
 
 def _cost(report: dict[str, Any]) -> list[str]:
-    """Return what the run has used, what its findings have cost, and how many ranks would have done the same work."""
+    """Return a line with the hours used, the hours lost to findings, and how many ranks could have done the work."""
     cost, size = report.get("cost"), report["run"]["world_size"]
     if not cost:
         return []
@@ -180,7 +179,7 @@ def hours(report: dict[str, Any], amount: float) -> str:
 
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
-    """Return where the run's time went, if not into training alone, and how many batches a step accumulates."""
+    """Return a line on training, pauses and start, if there were pauses, and one on accumulated batches, if any."""
     notes = [f"each step accumulates the gradients of {accumulation} batches"] if accumulation > 1 else []
     if not time or not time["pauses"]:
         return notes
@@ -192,21 +191,21 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
 
 
 def _losses(models: Sequence[str]) -> list[str]:
-    """Return the models whose losses are summed, if a step updates several models."""
+    """Return a line with the models whose losses are summed, if a step updates several models; else []."""
     return (
         [f"the loss is the sum of the losses of {len(models)} models ({', '.join(models)})"] if len(models) > 1 else []
     )
 
 
 def _of_how_many(steps: dict[str, Any]) -> str:
-    """Return the number of steps and epochs, as in " of 5,000 (epoch 2 of 3)", as far as they are known."""
+    """Return the known total of steps and epochs as text, such as " of 5,000 (epoch 2 of 3)"."""
     total, epoch, epochs = (steps.get(name) for name in ("total", "epoch", "epochs"))
     of_epochs = f" of {epochs:,}" if epochs else ""
     return (f" of {total:,}" if total else "") + (f" (epoch {epoch:,}{of_epochs})" if epoch else "")
 
 
 def _blocked(report: dict[str, Any]) -> list[str]:
-    """Return what ranks are blocked in, and the parallel efficiency; nothing if waits are not measured."""
+    """Return lines on the time blocked in all-reduce or collectives, and on efficiency; [] if not measured."""
     reduce, collectives = report["all_reduce"], report.get("collectives")
     if "wait" in report["run"].get("unmeasured", ()):
         return []
@@ -223,7 +222,7 @@ def _blocked(report: dict[str, Any]) -> list[str]:
 
 
 def _clocks(clocks: list[dict[str, Any]] | None) -> list[str]:
-    """Return how exactly the offsets of the hosts' clocks are known, which limits how exact waits and transfers are."""
+    """Return a line on how well the hosts' clocks agree, which limits the precision of waits and transfers."""
     if not clocks:
         return []
     within = max(clock["within_ms"] for clock in clocks)
@@ -240,14 +239,14 @@ def _efficiency(tree: dict[str, Any]) -> str:
 
 
 def _since_start(tree: dict[str, Any] | None) -> list[str]:
-    """Return the efficiency of all steps, if the other means are of fewer steps."""
+    """Return a line with the efficiency over all steps, if the other means cover fewer steps; else []."""
     return [f"all steps, {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
 
 
 def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, Any] | None]]:
-    """Return the cells of the rank table, most own time first, each with how its rank ended if that was bad.
+    """Return the rows of the rank table, most own time first: (cells, exit of the rank if it ended badly).
 
-    Ranks that ended badly come first. Of very many ranks, only the worst and, as rank "med", the median are returned.
+    Ranks that ended badly come first. Of more than MOST_RANKS ranks, only the worst and the median ("med") remain.
     """
     ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
     shown = ordered if len(ordered) <= MOST_RANKS else ordered[:WORST_RANKS]
@@ -258,7 +257,7 @@ def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, A
 
 
 def earlier(report: dict[str, Any]) -> list[str]:
-    """Return lines on the ranks whose means are of earlier steps than the others', grouped by those steps."""
+    """Return a line for each group of ranks whose means cover earlier steps than those of the other ranks."""
     window = report["steps"]["window"]
     groups: dict[tuple[int, int], list[int]] = {}
     for rank in report["ranks"]:
@@ -279,14 +278,14 @@ def _means_over(window: Sequence[int]) -> str:
 
 
 def folded(ranks: list[dict[str, Any]]) -> str:
-    """Return what the rank table leaves out; "" if nothing."""
+    """Return a line on the ranks that the rank table leaves out; "" if it has all."""
     if len(ranks) <= MOST_RANKS:
         return ""
     return f"and {len(ranks) - WORST_RANKS:,} more ranks; med is the median of all {len(ranks):,} ranks"
 
 
 def how_it_ended(how: dict[str, Any]) -> str:
-    """Return how a rank ended, in words."""
+    """Return a rank's exit code, signal and error as text."""
     words = [f"exit {how['code']}" if how["code"] is not None else "", how["signal"] or "", how["error"] or ""]
     return ", ".join(word for word in words if word)
 
@@ -331,7 +330,7 @@ def _ended_badly(rank: dict[str, Any]) -> bool:
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:
-    """Return a line with as many columns from the left as fit."""
+    """Return a line with as many cells as fit."""
     line = ""
     for cell, room in zip(row, _WIDTHS, strict=True):
         grown = line + cell.rjust(room)

@@ -21,12 +21,11 @@ COLUMNS = (
     *(f"{phase}_ms" for phase in PHASES),
     *("critical", "loss", "samples", "tokens", "learning_rate", "gc_ms", "named_ms"),
 )
-"""Columns of a row. Phases add up to length_ms. critical is 1 for the rank that was waited for, else 0. named_ms holds,
-by name, the parts of the phases that the script named with `ddpmon.phase`."""
+"""Columns of a row. Phases add up to length_ms. critical is 1 for the rank that the others waited for, else 0. named_ms
+has the time in each `ddpmon.phase` of the script, by name, which is also part of the phases."""
 INTEGERS = frozenset({"attempt", "step", "rank", "critical", "samples", "tokens"})
 NAMED = "named_ms"
-"""Column of named phases. Columns other than this one and INTEGERS hold milliseconds, seconds or the script's own
-units."""
+"""Name of the column with `ddpmon.phase` times, which is a map. All columns except it and INTEGERS are floats."""
 
 
 def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
@@ -69,7 +68,7 @@ def _cell(name: str, value: Value) -> Value | str:
 
 
 _GROUP = 100_000
-"""Most rows in memory at once, which is also the size of the file's row groups."""
+"""Number of rows in memory at once, and in each row group of the file."""
 _NEEDED = "export --format parquet needs PyArrow: pip install 'ddpmon[parquet]'"
 
 

@@ -1,4 +1,4 @@
-"""Shows the stacks of a run's ranks, as text and for programs. Identical stacks appear once, with all their ranks."""
+"""Formats the stacks of a run's ranks, as text and for JSON. In the text, identical stacks appear once."""
 
 from __future__ import annotations
 

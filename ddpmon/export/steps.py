@@ -1,4 +1,4 @@
-"""Reads every recorded step of a run for exports, with its ranks side by side, a piece at a time."""
+"""Reads all recorded steps of a run for exports, aligned over ranks, in pieces that fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddpmon.recording.recording import Recording
 from ddpmon.store.processes import RankProcess
 
 RECORDS = 20_000
-"""About how many records are read at once."""
+"""Approximate number of records to read at once."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Piece:
     """Consecutive steps of the same ranks: `records[i][j]` is the record of `world.ranks[j]` in the i-th step."""
 
     attempt: int
-    """Number of the attempt: 0, and one more after each restart of the ranks."""
+    """Number of the attempt, counted from 0; a restart of the ranks begins the next one."""
     records: list[list[Step]]
     world: World
     complete: bool
-    """True if records of every rank are there; otherwise the world's wait and transfer are meaningless."""
+    """True if there are records of every rank; otherwise, wait and transfer in `world` are meaningless."""
     unmeasured: frozenset[str] = frozenset()
     """Phases of PHASES that are not measured in this kind of training."""
 
     def critical_rank(self, place: int) -> int | None:
-        """Return the rank that was waited for in one of the steps; None if there was none or it is unknown."""
+        """Return the rank that the others waited for in the step `place`; None if there was none or it is unknown."""
         column = int(self.world.critical[place])
         measured = self.complete and "wait" not in self.unmeasured
         return self.world.ranks[column] if measured and column >= 0 else None

@@ -1,8 +1,7 @@
 """`ddpmon export --format perfetto`: writes Chrome's trace format for ui.perfetto.dev and chrome://tracing.
 
-A trace has a process for each attempt and a track for each rank, with the rank's steps and the phases in each. The
-duration of a phase was measured. A phase that ran in several parts is drawn as one, in the order that training loops
-usually have.
+A trace has a process for each attempt and a track for each rank, with the rank's steps and their phases. Durations of
+phases are measured, but their order is not: each phase is drawn as one slice, in the usual order of training loops.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from ddpmon.export.steps import Piece
 from ddpmon.messages import OWN_PHASES
 
 ORDER = ("optimizer", "other", "data", "forward", "backward")
-"""Order of the phases. A step begins when the gradients are there: with the optimizer's update from them."""
+"""Order of the phases. A step begins after a gradient synchronisation, with the optimizer's update."""
 
 
 def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
-    """Write the whole trace. `name` is the run's."""
+    """Write the whole trace. name: name of the run."""
     file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
     events = (json.dumps(event, allow_nan=False) for event in _events(pieces, name))
     file.write(next(events, ""))
@@ -31,7 +30,7 @@ def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
 def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace. Times are in µs since the first step began."""
     ended: dict[tuple[int, int], int] = {}
-    """End of the last step of each attempt's rank, because viewers do not draw slices of a track that overlap."""
+    """End of the last step, by (attempt, rank), because viewers do not draw overlapping slices of a track."""
     zero: int | None = None
     for piece in pieces:
         if zero is None:

@@ -18,7 +18,7 @@ from ddpmon.runs import Run
 
 PREFIX = "ddpmon/"
 MAX_POINTS = 512
-"""Most points in a series of an ended run."""
+"""Largest number of points per series of an ended run."""
 Values = Mapping[str, float]
 
 
@@ -33,7 +33,7 @@ class Point:
 
 
 class Tracker(Protocol):
-    """A tool in which users store the numbers of their runs."""
+    """An experiment tracker that a run is published to."""
 
     def write(self, point: Point) -> None:
         """Write the values of one moment. Steps never decrease."""
@@ -43,7 +43,7 @@ class Tracker(Protocol):
 
 
 def live_point(shot: Snapshot) -> Point:
-    """Return the means of the analysed steps: the world's, and the median and both ends of each quantity."""
+    """Return current values: means over all ranks, and the lowest, median and highest rank of each quantity."""
     world = {
         "step_ms": shot.step_ms_p50, "loss": shot.loss, "samples_per_s": shot.samples_per_s,
         "wait_share": shot.wait_share, "findings": float(sum(finding.lasts for finding in shot.findings)),
@@ -57,7 +57,7 @@ def live_point(shot: Snapshot) -> Point:
 
 
 def recorded_points(shot: Snapshot, view_of: Callable[[ViewRequest], Snapshot]) -> Iterator[Point]:
-    """Yield the series of an ended run, oldest first. `view_of` returns the snapshot with the parts of a request."""
+    """Yield the points of an ended run, oldest first. view_of: returns the snapshot with the requested parts."""
     values: dict[tuple[int, float], dict[str, float]] = {}
     for name in shot.quantities:
         series = view_of(ViewRequest(series=SeriesRequest((name,), columns=MAX_POINTS))).series
@@ -83,7 +83,7 @@ def _named(values: Values) -> Values:
 
 
 PACKAGES = {"--wandb": "wandb", "--mlflow": "mlflow-skinny", "--tensorboard": "tensorboard"}
-"""The package of each client. Its module is named like the option."""
+"""Package of each client, by option. The module has the name of the option."""
 
 
 def check_client(option: str) -> None:
@@ -94,12 +94,12 @@ def check_client(option: str) -> None:
 
 
 class WandbTracker:
-    """A run in W&B. It has the id of ddpmon's run, so that publishing again continues it."""
+    """A run in W&B with the same id as ddpmon's run, so that publishing again continues it."""
 
     def __init__(self, project: str, run: Run) -> None:
         wandb = importlib.import_module("wandb")
         config = {"script": run.script, "script_args": run.script_args, "world_size": run.world_size}
-        # Do not send data of this machine that nobody requested: by default W&B also sends output, code and load.
+        # By default, W&B also sends output, code and the machine's load, which the user did not request here.
         settings = wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
         self._run = wandb.init(
             project=project, id=run.id, name=run.name, resume="allow", config=config, settings=settings
@@ -170,13 +170,13 @@ _TRACKERS: dict[str, Callable[[str, Run], Tracker]] = {
 
 
 def opened(option: str, place: str, run: Run) -> Tracker:
-    """Return a tracker. Raise DdpmonError if its client refuses the place."""
+    """Open a tracker. Raise DdpmonError if its client rejects the destination."""
     tracker: Tracker = guarded(option, lambda: _TRACKERS[option](place, run))
     return tracker
 
 
 def guarded(option: str, action: Callable[[], Any]) -> Any:
-    """Return the result of a client's action. If it fails, raise DdpmonError with one line without secrets."""
+    """Call `action` of a client and return its result. Errors become a DdpmonError of one line without secrets."""
     try:
         return action()
     except DdpmonError:

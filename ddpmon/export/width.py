@@ -1,4 +1,4 @@
-"""Fits text into columns of a terminal, where a wide character takes two columns and a combining one none."""
+"""Fits text into terminal columns. A wide character takes two columns, a combining character none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _columns_of(letter: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return one line of at most `width` columns, with … where text is missing."""
+    """Return a text cut to one line of at most `width` columns; "…" marks the cut."""
     text = plain(text)
     return text if columns(text) <= width else _beginning(text, width - 1).rstrip() + "…"
 
@@ -54,7 +54,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def _beginning(text: str, width: int) -> str:
-    """Return as many of the text's characters as fit."""
+    """Return the longest beginning of a text that fits into `width` columns."""
     used = 0
     for at, letter in enumerate(text):
         used += _columns_of(letter)

@@ -1,6 +1,6 @@
-"""`ddpmon report --format html`: writes the report as one page that needs neither a network nor a script.
+"""`ddpmon report --format html`: writes the report as one HTML page that needs no network and no JavaScript.
 
-Charts are SVG; a chart shows its values where the pointer rests. Jinja inserts and escapes the texts.
+Charts are SVG. A chart shows the values under the mouse pointer as a tooltip. Jinja inserts and escapes the texts.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 CHARTED = ("own", "loss", "step", "wait", "transfer", "samples", "gpu", "cpu")
-"""Quantities with a chart, in this order, if the run has them; those that its script logs follow."""
+"""Quantities with a chart, in this order, if the run has them. Quantities that the script logs follow."""
 MOST_CHARTS = 12
 MOST_POINTS = 512
 MOST_HEAT_ROWS = 256
 HEAT_COLUMNS = 256
 _BESIDE_FINDINGS = {"Why", "Next", "Also"}
-"""Labels of sentences that the page shows with each finding."""
+"""Labels of sentences that are left out, because the page shows their text with each finding."""
 
 
 @dataclass
 class Views:
-    """The parts of a page beside the report: from a snapshot at the run's end, or of the run so far."""
+    """The data of a page's charts, from the snapshot at the run's end or the current one."""
 
     series: list[SeriesView] = field(default_factory=list)
     heat: HeatView | None = None
 
 
 def of(run: Run) -> str:
-    """Return the page of a run. Raise RecordingError if nothing is recorded."""
+    """Return the HTML page of a run. Raise RecordingError if nothing is recorded."""
     report, shot, store = reports.with_source(run)
     return page(report, views(shot, store), started(run))
 
 
 def started(run: Run) -> list[tuple[str, str]]:
-    """Return what was started, where and when, each with its label."""
+    """Return (label, text) pairs about the command, its folder, times and versions."""
     took = "" if run.took_s is None else f", {'watched for' if run.attached else 'took'} {duration(run.took_s)}"
     ended = [] if run.ended_at is None else [("Ended", f"{_date(run.ended_at)}{took}")]
     return [
@@ -60,12 +60,12 @@ def started(run: Run) -> list[tuple[str, str]]:
 
 
 def _date(at: float) -> str:
-    """Return a moment as text with its time zone, because the page may be read elsewhere."""
+    """Return a Unix time as text with its time zone, because the page may be read in another one."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
 
 
 def views(shot: Snapshot, store: Any) -> Views:
-    """Return the parts that a page shows as charts. `store` is the one that the snapshot was made from."""
+    """Return the data of a page's charts. store: the store that the snapshot was made from."""
     names = [name for name in CHARTED if name in shot.quantities]
     names += [name for name in shot.quantities if name.startswith("log:")]
     parts = Views()
@@ -79,7 +79,7 @@ def views(shot: Snapshot, store: Any) -> Views:
 
 
 def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> str:
-    """Return the whole page as HTML. `start` is the result of `started`."""
+    """Return the whole page as HTML. start: the result of `started`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from ddpmon.export.page import charts
@@ -108,7 +108,7 @@ def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> 
 
 
 def _about(finding: dict[str, Any], report: dict[str, Any]) -> str:
-    """Return kind, severity, steps, cost and evidence of a finding in a line."""
+    """Return a line with the kind, severity, steps, cost and evidence of a finding."""
     facts = [finding["kind"].replace("_", " "), finding["severity"]]
     if finding["since_step"] is not None:
         until = "" if finding["until_step"] is None else f" to {finding['until_step']:,}"

@@ -1,4 +1,4 @@
-"""Draws the charts of a report's page: phases of each rank, a heat map, quantities through time."""
+"""Draws the charts of a report's HTML page: phases of each rank, a heat map, and quantities over time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ddpmon.messages.quantities import EXCESS, NUMBER, PERCENT, QUANTITIES, SHAR
 from ddpmon.plain import plain
 
 COLOURS = dict(zip(PHASES, ("#cc79a7", "#56b4e9", "#0072b2", "#009e73", "#999999", "#f0e442", "#e69f00"), strict=True))
-"""The palette of Okabe and Ito, which people with any colour vision can tell apart."""
+"""The palette of Okabe and Ito, whose colours can be told apart with any colour vision."""
 _INK, _BAND = "#0072b2", "#cfe6f7"
 _NOT_FINITE = 255
 _STEPS_OF_CELLS = 253
-"""Number of steps between the cell of the lowest value, which is 1, and that of the highest."""
+"""Difference between the cell of the highest value and that of the lowest, which is 1."""
 _HEAT = ((0.0, (242, 242, 242)), (0.25, (247, 208, 138)), (0.6, (230, 159, 0)), (1.0, (140, 45, 4)))
-"""Colours of the heat map by the share of the highest value, with linear interpolation."""
+"""(share of the highest value, RGB colour) of the heat map; colours in between are interpolated."""
 _UNKNOWN = (255, 255, 255)
 MOST_BARS = 64
 _ROW = 24
@@ -32,7 +32,7 @@ _ROW = 24
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as the page contains it."""
+    """A chart of the page: its title, and its HTML with the SVG."""
 
     title: str
     html: Markup
@@ -49,7 +49,7 @@ def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView 
 
 
 def phases(ranks: list[dict[str, Any]]) -> Chart:
-    """Return a chart of the phases of each rank's step; of very many ranks, those with the most own time."""
+    """Return a chart of each rank's phases. Of more than MOST_BARS ranks, it shows those with the most own time."""
     ordered = sorted(ranks, key=lambda rank: -(rank["own_ms"] or 0))[:MOST_BARS]
     ordered.sort(key=lambda rank: int(rank["rank"]))
     lengths = [sum(rank["phases_ms"][phase] or 0.0 for phase in PHASES) for rank in ordered]
@@ -74,7 +74,7 @@ def phases(ranks: list[dict[str, Any]]) -> Chart:
 
 
 def heat_map(heat: HeatView) -> Chart:
-    """Return a heat map of each rank's own time above the others' median, through time."""
+    """Return a heat map of each rank's excess of own time over the median of its peers, over time."""
     first = max(1, heat.first * heat.steps)
     tall = max(2, min(_ROW, 600 // len(heat.rows)))
     plot = Plot(TOP + BOTTOM + tall * len(heat.rows), (float(first), float(heat.last_step)), (0.0, 1.0))
@@ -103,12 +103,12 @@ def heat_map(heat: HeatView) -> Chart:
 
 
 def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:
-    """Draw the median rank and the range of all ranks through time; each point's hint names the rank furthest out.
+    """Draw the median and the range of all ranks over time. The tooltip of a point names the most extreme rank.
 
     Args:
         series: The quantity.
-        lengths: The lengths of steps; None: not measured.
-        end_s: Where the time axis ends, in seconds; it begins with the run.
+        lengths: The lengths of steps, to find pauses; None if they were not measured.
+        end_s: End of the time axis, in seconds since the run started.
 
     """
     row = QUANTITIES.get(series.name)
@@ -152,9 +152,9 @@ def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -
 
 
 def stretches(series: SeriesView, lengths: SeriesView | None) -> list[tuple[int, int]]:
-    """Return ranges of points without a pause between them.
+    """Return index ranges (first, end) of points without a pause between them.
 
-    There is a pause where the steps of a point took less than half of the time since the point before.
+    There is a pause before a point whose steps took less than half of the time since the previous point.
     """
     if series.name not in STEP_SERIES or lengths is None or lengths.seconds != series.seconds:
         return [(0, len(series.seconds))]
@@ -171,7 +171,7 @@ def _named(place: int, **values: Sequence[float | None]) -> list[str]:
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:
-    """Return values as screens show them; None for one that is not measured or not finite."""
+    """Return values times `scale`; None for values that are missing or not finite."""
     return [None if value is None or not math.isfinite(value) else value * scale for value in values]
 
 
@@ -203,7 +203,7 @@ def _peak(heat: HeatView, place: int) -> str:
 
 
 def _colour(share: float) -> tuple[int, int, int]:
-    """Return the colour of a value, by its share of the highest one."""
+    """Return the heat map's colour for a share of the highest value."""
     share = min(1.0, max(0.0, share))
     (low, below), (high, above) = next(pair for pair in itertools.pairwise(_HEAT) if share <= pair[1][0])
     part = (share - low) / (high - low)

@@ -1,4 +1,4 @@
-"""Draws the charts of a page in SVG, which every browser, mail program and artifact viewer shows without a script."""
+"""Draws charts as SVG, which browsers, mail programs and artifact viewers show without JavaScript."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ddpmon.plain import plain
 
 WIDTH = 1150
 LEFT, RIGHT, TOP, BOTTOM = 70, 30, 8, 38
-"""Margins of the plot in its drawing, in px."""
+"""Margins around the plot, in px."""
 MOST_TICKS = 8
 TIMES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
-"""Distances between ticks on a time axis, in seconds; longer ones are multiples of a day."""
+"""Possible distances between ticks on a time axis, in seconds. Longer ones are multiples of a day."""
 _LABEL = "#565f6b"
 _GRID = "#e4e8ec"
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> Markup:
-    """Return an element. `_` in an attribute's name stands for "-"; text is escaped unless it is Markup."""
+    """Return an HTML or SVG element. Text is escaped unless it is Markup; `_` in attribute names becomes "-"."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(f"{value:.2f}" if isinstance(value, float) else value)}"'
         for key, value in attributes.items()
@@ -33,17 +33,17 @@ def element(name: str, content: str = "", /, **attributes: object) -> Markup:
 
 
 def text(words: str, x: float, y: float, anchor: str = "start") -> Markup:
-    """Return a label."""
+    """Return an SVG text element at (x, y), in px."""
     return element("text", plain(words), x=x, y=y, text_anchor=anchor, fill=_LABEL)
 
 
 def hint(words: str) -> Markup:
-    """Return a hint that a browser shows while the pointer rests on an element."""
+    """Return a tooltip, to be put into an SVG element."""
     return element("title", plain(words))
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Return a legend as a line of (colour, meaning)."""
+    """Return a legend in one line. entries: (colour, meaning) pairs."""
     return element(
         "p",
         Markup(" ").join(
@@ -55,12 +55,12 @@ def legend(entries: Sequence[tuple[str, str]]) -> Markup:
 
 
 def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[float]:
-    """Return the round values from the lowest to the highest value, for the marks of an axis.
+    """Return round values for the ticks of an axis, from the lowest to the highest value.
 
     Args:
         low: The lowest value.
         high: The highest value.
-        distances: Distances to choose from, before round multiples of the last one.
+        distances: Distances between ticks to choose from; then round multiples of the last one are tried.
 
     """
     span = high - low
@@ -75,7 +75,7 @@ def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[floa
 
 @dataclass
 class Plot:
-    """A plot with two linear axes. Empty ranges are widened."""
+    """A plot with two linear axes. An empty range of values is widened to 1."""
 
     height: int
     x: tuple[float, float]
@@ -96,16 +96,16 @@ class Plot:
         return self.height - BOTTOM - (value - low) / (high - low) * (self.height - BOTTOM - TOP)
 
     def add(self, name: str, content: str = "", /, **attributes: object) -> None:
-        """Draw an element."""
+        """Append an SVG element to the drawing; the arguments are those of `element`."""
         self.parts.append(element(name, content, **attributes))
 
     def line(self, points: Sequence[tuple[float, float]], **attributes: object) -> None:
-        """Draw a line through points, which are given as values."""
+        """Draw a line through points, given in units of the axes."""
         path = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
         self.add("polyline", points=path, **attributes)
 
     def area(self, points: Sequence[tuple[float, float]], **attributes: object) -> None:
-        """Fill the area between points, which are given as values."""
+        """Fill the polygon of points, given in units of the axes."""
         path = " ".join(f"{self.at_x(x):.1f},{self.at_y(y):.1f}" for x, y in points)
         self.add("polygon", points=path, **attributes)
 
@@ -113,7 +113,7 @@ class Plot:
         """Draw ticks below the plot, and a title.
 
         Args:
-            title: What the ticks count.
+            title: Name and unit of the quantity.
             written: Formats a tick's value.
             distances: Distances between ticks, as for `ticks`.
 
@@ -125,14 +125,14 @@ class Plot:
         self.parts.append(text(title, (LEFT + WIDTH - RIGHT) / 2, self.height - 6, "middle"))
 
     def y_axis(self, written: Callable[[float], str]) -> None:
-        """Draw ticks left of the plot."""
+        """Draw ticks with their values left of the plot. written: formats a tick's value."""
         for value in ticks(*self.y):
             y = self.at_y(value)
             self.add("line", x1=float(LEFT), x2=float(WIDTH - RIGHT), y1=y, y2=y, stroke=_GRID)
             self.parts.append(text(written(value), LEFT - 6, y + 4, "end"))
 
     def drawn(self) -> Markup:
-        """Return the drawing."""
+        """Return the drawing as an SVG element."""
         return element("svg", Markup("").join(self.parts), viewBox=f"0 0 {WIDTH} {self.height}", role="img")
 
 
@@ -142,7 +142,7 @@ def _range(values: tuple[float, float]) -> tuple[float, float]:
 
 
 def picture(cells: bytes, columns: int, palette: Sequence[tuple[int, int, int]]) -> str:
-    """Return a PNG as a data URL. Each cell is one pixel, an index of the palette; cells are row by row."""
+    """Return a PNG as a data URL. cells: one pixel each, row by row, as an index into the palette."""
     rows = b"".join(b"\0" + cells[first : first + columns] for first in range(0, len(cells), columns))
     header = struct.pack(">IIBBBBB", columns, len(cells) // columns, 8, 3, 0, 0, 0)
     colours = b"".join(map(bytes, palette))
