@@ -39,12 +39,6 @@ def shown(told, world_size=4):
     return decode_snapshot(encode(snapshot(store, "e", 1, 1060.0, 1060.0)))
 
 
-def test_one_rank_alone_has_nobody_to_wait_for():
-    seen = shown(records(own_times(100, 1)), world_size=1)
-    assert seen.all_reduce is None
-    assert seen.efficiency is None
-
-
 def test_a_rank_says_what_it_runs_on():
     seen = shown(records(own_times(10, 2)), world_size=3)
     assert seen.ranks[1].environment == Environment("H200", 16, 4, "2.13.0", "gloo", 7, 28, 8, 1, 3)

@@ -124,10 +124,6 @@ def test_what_a_run_does_instead_of_training_is_told_with_when_it_ends(store):
     assert store.verdict.severity == "warn"
 
 
-def test_of_a_run_that_does_not_tell_its_timeout_nothing_is_said(store):
-    assert not any(judged(store, float(now), timeout_s=None) for now in range(102, 900, 2))
-
-
 def test_of_a_run_that_is_over_nothing_is_said(store):
     for now in range(102, 500, 2):
         judged(store, float(now))
