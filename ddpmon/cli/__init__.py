@@ -67,7 +67,7 @@ def command_line(context: click.Context) -> None:
 
 
 _CHECK_THE_FILE = {"config", "doctor", "snapshot", "_relay", "_there"}
-"""Commands that report themselves what is wrong in the config file, or that another machine's user runs here."""
+"""Commands that report errors in the config file themselves, or that a user of another machine runs here."""
 _printed: set[str] = set()
 
 

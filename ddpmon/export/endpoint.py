@@ -72,7 +72,7 @@ class Runs:
         return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _over(self, over: dict[str, Run]) -> list[Snapshot]:
-        """Return the snapshots of recently ended runs, each read once."""
+        """Return the snapshots of recently ended runs. Each is read only once."""
         self._ended = {run_id: shot for run_id, shot in self._ended.items() if run_id in over}
         for run_id, run in over.items():
             if run_id not in self._ended:

@@ -1,4 +1,4 @@
-"""Limits how often expensive work is repeated, so that it takes a bounded share of a core with many ranks, too."""
+"""Limits how often expensive work is repeated, so that it takes a bounded share of a core even with many ranks."""
 
 from __future__ import annotations
 

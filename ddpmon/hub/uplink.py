@@ -52,7 +52,7 @@ from ddpmon.store.registry import Registry
 EVERY_S = 0.25
 """Shortest interval between two bundles."""
 SPARSE_S = 2.0
-"""Interval of bundles in seconds from which on every two samples of a rank are merged. A root that requests such a long
+"""Shortest interval of bundles, in seconds, at which two samples of a rank are merged. A root that requests such a long
 interval has too many ranks to process a sample of each in every second."""
 BEAT_S = 1.0
 """Longest interval in seconds between two bundles. An empty one is sent if there is no data."""

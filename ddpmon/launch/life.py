@@ -57,7 +57,7 @@ class Life:
             self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
 
     def stop(self, at: float, now: bool = False) -> Do:
-        """Handle a request to end the run. A repeated request changes nothing, unless `now` ends the grace."""
+        """Handle a request to end the run. A repeated one has no effect, except that `now` ends the grace period."""
         if self.state in {"killing", "over"}:
             return Do.NOTHING
         if now:

@@ -205,7 +205,7 @@ class PlainFile:
         return data
 
     def _skip_hole(self) -> bool:
-        """Skip a hole that an earlier drain left, or a rank that discarded its output; return whether there was one."""
+        """Skip a hole; return whether there was one. Earlier drains and ranks that discard output leave holes."""
         size = os.fstat(self._file).st_size
         page = -(-self._at // _PAGE) * _PAGE
         try:

@@ -94,7 +94,7 @@ class Supervising(ABC):
 
 
 KEPT_BYTES = 65_536
-"""Most bytes of unwritten lines to hold while the disk is full; the oldest are dropped first."""
+"""Maximum number of bytes of unwritten lines to hold while the disk is full; the oldest are dropped first."""
 
 
 class SupervisorLog:

@@ -245,7 +245,7 @@ class Account(ScriptNotes):
         self._step_done()
 
     def count_joined_step(self, *_: object) -> None:
-        """Count a step of the other ranks in which this rank, out of data, took part only because of Join."""
+        """Count a step of the other ranks in which this rank had no data and took part only because of Join."""
         self.pause_ends()
         self.updates += 1
         self.clock.cut(self._journal.now)

@@ -25,7 +25,7 @@ _NO_DATA = ("/proc/", "/sys/", "/dev/")
 
 
 class DataReaders:
-    """Counts the states and the resource use of the processes that load a rank's data, from its creation on."""
+    """Counts the states and the resource use of the processes that load a rank's data. Counting starts at once."""
 
     def __init__(self, workers: Sequence[int]) -> None:
         """Start counting. workers: pids of the rank's DataLoader workers; empty if the rank itself loads the data."""

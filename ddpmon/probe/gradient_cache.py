@@ -36,7 +36,7 @@ class GradientCache:
             self._stage = EMBEDDED
 
     def forward(self, losses: list[object], *, inside_backward: bool) -> None:
-        """Handle a forward with gradients. losses: the step's; an enclosing backward's replaces those of its parts."""
+        """Handle a forward with gradients. losses: the step's; an outer backward's loss replaces inner ones."""
         if not inside_backward:
             self._awaits_backward = True
             self._stage = REPLAYED if self._stage >= CACHED else NONE

@@ -108,7 +108,7 @@ def passed_argument(arguments: tuple[Any, ...], named: dict[str, Any], place: in
 
 
 def _failed(error: BaseException, listener: ThreadListener, failed: Callable[[], object] | None) -> None:
-    """Call `failed`, and drop our frame from the original's traceback; a bare raise does not add it again."""
+    """Call `failed`, and remove our frame from the error's traceback. A bare raise does not add it again."""
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
     if failed is not None and listener.listening:
         try:

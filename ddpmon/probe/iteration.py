@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ddpmon.probe.stepclock import StepClock
 
 MAX_CYCLE_UPDATES = 64
-"""Largest number of updates in a cycle of several optimizers. With more there is no cycle: the script trains one model
-for a while and another one later, and each update is a step.
+"""Largest number of updates in a cycle of several optimizers. If there are more, the script trains its models one after
+another. Then each update is a step.
 """
 MAX_PARTS = 512
 """Number of synchronisations without an update after which each synchronisation ends a step."""

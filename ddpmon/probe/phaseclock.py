@@ -13,7 +13,7 @@ from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Ma
 
 
 class PhaseClock:
-    """Measures the time of each phase. Each call adds the time since the last call to the phase up to then."""
+    """Measures the time of each phase. Each call ends a phase, and adds the time since the last call to it."""
 
     def __init__(self, time: Callable[[], int]) -> None:
         """Begin at the current time. time: returns nanoseconds of CLOCK_MONOTONIC."""

@@ -271,7 +271,7 @@ class Sender(threading.Thread):
         return steps
 
     def _placed(self, raw: RawStep) -> RawStep:
-        """Return a step with its times on the GPU's timeline, and return its events to the pool."""
+        """Return a step with its times on the GPU's timeline. Its events go back to the pool."""
         placed = [self._timeline.place_step(part) for part in parts(raw)]
         events = self._listener.hot.events
         if events is not None:

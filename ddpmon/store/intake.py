@@ -256,7 +256,7 @@ class Intake:
 
     @HUGE_LOSSES
     def add_arrived(self, final: bool = False) -> None:
-        """Add the steps that were completed since the last call to window and histories. final: also the others."""
+        """Put newly completed steps into the window and the histories. final: also put incomplete ones."""
         own_clocks = {rank for rank, process in self.registry.process_of_rank.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.process_of_rank.items()}
         for aligned in self._aligner.pop_complete(final):

@@ -87,7 +87,7 @@ class RankProcess:
     pausing: int | None = None
     """Index into PAUSES of its activity, if it is not training."""
     pausing_since: float = 0.0
-    """Beginning of the pause, by the hub's clock. An evaluation keeps its beginning through a checkpoint."""
+    """Beginning of the pause, by the hub's clock. If a checkpoint interrupts an evaluation, the beginning stays."""
     _paused_at: dict[int, float] = field(default_factory=dict)
     """Beginnings of its nested pauses, by kind, the outermost first."""
     epoch: int | None = None

@@ -132,9 +132,10 @@ def _append_span(spans: list[SampleSpan], process: RankProcess, training: Sequen
 def _around(
     process: RankProcess, training: Sequence[Sample], earlier: Sequence[SampleSpan], first_us_ago: int, last_us_ago: int
 ) -> tuple[Conditions | None, Conditions | None]:
-    """Return the mean conditions before and after a change, which was between two times before the last step's end.
+    """Return the mean conditions before and after a change.
 
-    They come from the latest samples if these reach back far enough, otherwise from an earlier span.
+    The change was between `first_us_ago` and `last_us_ago` before the last step's end. The
+    conditions come from the latest samples if these reach back far enough, otherwise from an earlier span.
     """
     first, last = process.last_end_us - first_us_ago, process.last_end_us - last_us_ago
     before = [s for s in training if s.time_us <= first]

@@ -29,7 +29,7 @@ class Head(Pane):
 _SCREENS = " screens  "
 _READ_ONLY = "read-only"
 _LEAST = 36
-"""Width in columns below which "read-only" is left out for the keys."""
+"""Least width, in columns, at which "read-only" is shown. Below it, the keys need the room."""
 
 
 @dataclass(frozen=True)

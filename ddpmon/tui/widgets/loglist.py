@@ -20,7 +20,7 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 _MOST_ROWS = 6
 """Maximum number of rows of an entry, unless it is the current match."""
 _MOST_OF_LAUNCHER = 5
-"""Number of launcher lines at the end of a log from which on following stops at the last line of a rank instead."""
+"""If more than this many lines of the launcher end a log, following it stops at the last line of a rank instead."""
 FOUND = "strong+select"
 
 
