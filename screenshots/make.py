@@ -122,11 +122,11 @@ async def taken(moment: Moment, scene: Scene, expected: str | None = None) -> st
     looks: list[str] = []
 
     def look() -> bool:
-        looks.append(picture.svg(app, "ddpmon demo"))
+        looks.append(picture.screen_svg(app, "ddpmon demo"))
         return looks[-1] == expected
 
     waits = {"frames": 3} if expected is None else {"frames": 100, "pause_s": AGAIN_S}
-    await picture.draw(app, scene.size, scene.keys, look, **waits)
+    await picture.draw_until(app, scene.size, scene.keys, look, **waits)
     return looks[-1]
 
 

@@ -37,7 +37,7 @@ def shows(path: Path) -> str | None:
 def png(svg: str) -> bytes:
     """The picture. SystemExit says what this machine lacks."""
     try:
-        image = Image.open(io.BytesIO(picture.png(svg)))
+        image = Image.open(io.BytesIO(picture.svg_to_png(svg)))
     except UsageError as error:
         raise SystemExit(str(error)) from None
     whole = Image.new("RGB", image.size, BEHIND)

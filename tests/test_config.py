@@ -10,7 +10,7 @@ from ddpmon import config
 from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import UsageError
 from ddpmon.tui import keymap, keys, palette
-from ddpmon.tui.config_check import check
+from ddpmon.tui.config_check import check_config
 from tests.conftest import ddpmon_program
 from tests.tui.terminal import Terminal
 
@@ -40,7 +40,7 @@ def called(*words):
 def test_without_a_file_all_values_are_defaults(written):
     assert config.current().get("first_screen") == "world"
     assert not config.current().exists
-    check()
+    check_config()
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -76,7 +76,7 @@ def test_without_a_file_all_values_are_defaults(written):
 def test_a_wrong_value_is_one_line_with_the_file_the_key_and_what_is_allowed(written, text, words):
     path = written(text)
     with pytest.raises(UsageError) as error:
-        check()
+        check_config()
     assert str(error.value).startswith(str(path))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
@@ -110,7 +110,7 @@ def test_the_environment_takes_precedence_over_the_file_and_ddpmon_config_says_s
     assert f'sockets = "{home / "s"}"  # environment: DDPMON_RUNTIME_DIR' in lines
     assert tomllib.loads(result.stdout)["keys"] == {"ranks": {"s": "o"}}
     written(result.stdout)
-    check()  # what it prints is a file that ddpmon takes
+    check_config()  # what it prints is a file that ddpmon takes
 
 
 def test_the_urls_of_the_file_are_for_its_owner_alone_and_are_not_shown(written, home):
@@ -170,7 +170,7 @@ def test_commands_without_a_dashboard_report_what_no_dashboard_could_use_and_go_
 
 def test_keys_move_on_one_screen_or_on_all(written):
     written("[keys]\nx = 'q'\nq = 'x'\n'[' = '('\n[keys.ranks]\ns = 'ctrl+o'\n")
-    moved = keymap.remapped(keys.DEFAULT_KEYS, config.current())
+    moved = keymap.remapped_keys(keys.DEFAULT_KEYS, config.current())
 
     def of(action, view):
         return [(key.keys, key.shown) for key in moved if key.action == action and view in key.views]
@@ -180,7 +180,7 @@ def test_keys_move_on_one_screen_or_on_all(written):
     assert of("screen.do('sort')", "ranks") == [("ctrl+o", "ctrl+o")]
     assert of("screen.do('sort')", "world") == [("s", "s")]
     assert {("left_parenthesis", "(")} == set(of("app.skip(-1)", "world"))
-    assert keymap.remapped(keys.DEFAULT_KEYS, config.Config(config.current().path)) == keys.DEFAULT_KEYS
+    assert keymap.remapped_keys(keys.DEFAULT_KEYS, config.Config(config.current().path)) == keys.DEFAULT_KEYS
 
 
 def test_a_theme_of_the_file_has_its_colours_and_else_those_of_its_base(written):

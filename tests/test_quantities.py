@@ -84,14 +84,14 @@ def test_what_is_sampled_can_be_charted(row, shown):
     assert row.name in shot.quantities
     median = (value_of(row) + value_of(row, 1)) / 2  # each host's clock is its own, and both ranks are in the chart
     assert histories.view(row.name, None, None, 9).median == [pytest.approx(median)]
-    assert chart_choice.quantity(row.name) is row
+    assert chart_choice.quantity_named(row.name) is row
 
 
 @sampled
 def test_what_is_sampled_can_be_filtered_by(row, shown):
     shot, _ = shown
-    wanted = filters.parse(f"{row.filter_word}>{row.on_screen(shot.ranks[0])}")
-    assert [wanted.lets(rank) for rank in shot.ranks] == [False, True]
+    wanted = filters.parse_filter(f"{row.filter_word}>{row.on_screen(shot.ranks[0])}")
+    assert [wanted.matches_rank(rank) for rank in shot.ranks] == [False, True]
 
 
 @sampled
@@ -117,7 +117,9 @@ def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
         return
     assert row.get in {column.value for column in columns.COLUMNS.values()}
     page = ["".join(text for text, _ in line) for line in inspection(shot, shot.ranks[0], 120)]
-    assert any(line.startswith(f" {row.text} ") and units.written(row.unit)(value_of(row)) in line for line in page)
+    assert any(
+        line.startswith(f" {row.text} ") and units.value_formatter(row.unit)(value_of(row)) in line for line in page
+    )
 
 
 @sampled
@@ -160,10 +162,10 @@ def test_what_people_call_them_is_theirs_alone():
 @every
 def test_a_row_fits_where_it_stands(row):
     assert row.worse in {"high", "low", ""}
-    assert lines.size([(row.text, "")]) < NAME
+    assert lines.line_width([(row.text, "")]) < NAME
     assert row.filter_word.isascii()
     assert row.filter_word.isalpha()
     assert row.sentence.endswith(".")
     for value in (None, 0.0, 0.5, 999.7, 99_999.4, 99_999.6, 1e15, float("nan"), float("inf")):
-        assert len(units.written(row.unit)(value)) <= (6 if row.unit.screen == 1 else 7)
-        assert "," not in units.cell(row.unit)(value)
+        assert len(units.value_formatter(row.unit)(value)) <= (6 if row.unit.screen == 1 else 7)
+        assert "," not in units.cell_formatter(row.unit)(value)

@@ -45,9 +45,9 @@ def interactive() -> bool:
 
     chosen_theme(os.environ)  # Report a wrong theme before the run starts.
     if config.current().exists:
-        from ddpmon.tui.config_check import check
+        from ddpmon.tui.config_check import check_config
 
-        check()
+        check_config()
     return True
 
 

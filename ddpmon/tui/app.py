@@ -98,7 +98,7 @@ class DdpmonApp(ShowingApp):
 
     def show(self) -> None:
         super().show()
-        self.profiling.show()
+        self.profiling.update_profile()
 
     async def _run_command(self, action: str) -> None:
         """Run an action of the command palette on the screen that is shown."""
@@ -114,7 +114,7 @@ class DdpmonApp(ShowingApp):
         """Do what a key or a paste means; if a key has no action on this screen, say so."""
         if isinstance(event, events.Key) and isinstance(self.screen, View):
             character = event.character if event.character is not None and event.is_printable else ""
-            if why := keys.idle(event.key, character, self.frame):
+            if why := keys.idle_reason(event.key, character, self.frame):
                 self.say(why)
         await super().on_event(event)
 
@@ -154,7 +154,7 @@ class DdpmonApp(ShowingApp):
     def action_filter(self) -> None:
         before = "" if self.filter is None else self.filter.text
         hint = "enter applies the filter (empty: all ranks), esc cancels"
-        self.push_screen(Prompt(before, filters.parse, hint, self.palette), self._take_filter)
+        self.push_screen(Prompt(before, filters.parse_filter, hint, self.palette), self._take_filter)
 
     def action_unfilter(self) -> None:
         if self.view_name is ViewName.LOGS and self._output.search.text:
@@ -173,7 +173,7 @@ class DdpmonApp(ShowingApp):
 
     def action_search(self) -> None:
         hint = "a regular expression (empty: no search); enter searches upwards, esc cancels"
-        self.push_screen(Prompt("", search.parse, hint, self.palette), self._output.find)
+        self.push_screen(Prompt("", search.parse_search, hint, self.palette), self._output.find)
 
     def action_match(self, by: int) -> None:
         if why_not := self._output.next_match(by):
@@ -183,32 +183,36 @@ class DdpmonApp(ShowingApp):
         self._output.find(search.ERRORS)
 
     async def action_inspect(self) -> None:
-        await self.inspecting.open(self.view_name)
+        await self.inspecting.inspect_rank(self.view_name)
 
     async def action_back(self) -> None:
-        await self.inspecting.back()
+        await self.inspecting.return_to_list()
 
     def action_stack(self) -> None:
         self.inspecting.ask_stack()
 
     def action_profile(self) -> None:
-        self.profiling.open()
+        self.profiling.ask_for_profile()
 
     def action_copy(self) -> None:
-        self.copying.offer(on_logs=self.view_name is ViewName.LOGS)
+        self.copying.offer_texts(on_logs=self.view_name is ViewName.LOGS)
 
     def action_save(self, suffix: str) -> None:
         """Save the screen once a dialog over it, such as the command palette, is closed."""
         self.call_after_refresh(self._save, suffix)
 
     def _save(self, suffix: str) -> None:
-        content = picture.svg(self, f"ddpmon {self.watched.name}") if suffix == "svg" else f"{picture.text(self)}\n"
+        content = (
+            picture.screen_svg(self, f"ddpmon {self.watched.name}")
+            if suffix == "svg"
+            else f"{picture.screen_text(self)}\n"
+        )
         self.copying.save_screen(f"{self.view_name}-{time.strftime('%H%M%S')}.{suffix}", content)
 
     # --- keys that move through time ---
 
     def action_freeze(self) -> None:
-        self.playback.freeze()
+        self.playback.toggle_pause()
         self._show_moved()
 
     def action_skip(self, by: int) -> None:
@@ -232,7 +236,7 @@ class DdpmonApp(ShowingApp):
 
     def _show_moved(self) -> None:
         """Show the snapshot at the new position; a recording shows it as soon as it has read it."""
-        if self.playback.plays:
+        if self.playback.is_recording:
             self.show_answer()
         else:
             self.show()
@@ -245,7 +249,7 @@ class DdpmonApp(ShowingApp):
         if listed is not None and listed.pid is not None:
             self.launching.attach(listed)
             return
-        other_run = self.watched.other(listed)
+        other_run = self.watched.other_run(listed)
         if other_run is None:
             await self.action_go(ViewName.WORLD)
         elif other_run != self.watched.opening:

@@ -13,7 +13,7 @@ _MOST = 6
 """Maximum number of labels after the first one."""
 
 
-def labels(of: Callable[[float], str], columns: int) -> str:
+def place_labels(of: Callable[[float], str], columns: int) -> str:
     """Return the labels of evenly spaced places in a line; the first and the last are at its edges.
 
     Args:
@@ -31,7 +31,7 @@ def labels(of: Callable[[float], str], columns: int) -> str:
     return text[:columns]
 
 
-def moment(seconds: float, span_s: float) -> str:
+def moment_label(seconds: float, span_s: float) -> str:
     """Return a time since the run's start, as 3h14m, or as 3h14m07.5s if the shown span is short."""
     if not math.isfinite(seconds):
         return numbers.NONE
@@ -46,15 +46,15 @@ def moment(seconds: float, span_s: float) -> str:
     return f"{minutes}m{text:0>{3 + digits + bool(digits)}}" if minutes else text
 
 
-def moments(first: float, last: float, columns: int) -> str:
+def span_labels(first: float, last: float, columns: int) -> str:
     """Return the labels of a span of times since the run's start."""
     whole = last - first
-    return labels(lambda share: moment(first + whole * share, whole), columns)
+    return place_labels(lambda share: moment_label(first + whole * share, whole), columns)
 
 
-def ages(seconds: float, columns: int) -> str:
+def age_labels(seconds: float, columns: int) -> str:
     """Return the labels of a span that ends now: -2m00s, -1m00s, now."""
-    return labels(lambda share: f"-{numbers.duration(seconds * (1 - share))}" if share < 1 else "now", columns)
+    return place_labels(lambda share: f"-{numbers.duration(seconds * (1 - share))}" if share < 1 else "now", columns)
 
 
 def steps(last: int, each: int, columns: int) -> str:
@@ -64,7 +64,7 @@ def steps(last: int, each: int, columns: int) -> str:
         at = last - round((columns - 1) * (1 - share)) * each
         return f"step {numbers.count(at)}" if share == 1 else numbers.count(at) if at > 0 else ""
 
-    return labels(step, columns)
+    return place_labels(step, columns)
 
 
 def moments_at(seconds: Sequence[float | None], columns: int) -> str:
@@ -84,6 +84,6 @@ def moments_at(seconds: Sequence[float | None], columns: int) -> str:
         place = share * (len(known) - 1)
         before = min(int(place), len(known) - 2)
         at = known[before] + (known[before + 1] - known[before]) * (place - before)
-        return moment(at, span_s)
+        return moment_label(at, span_s)
 
-    return labels(between, columns)
+    return place_labels(between, columns)

@@ -54,7 +54,7 @@ class Box:
     height: int
 
 
-def arrange(blocks: Sequence[Block], width: int, height: int) -> list[Box | None]:
+def arrange_blocks(blocks: Sequence[Block], width: int, height: int) -> list[Box | None]:
     """Return a place for each block, or None for a block that is left out; the first block always has a place.
 
     Spare lines go to the bands in their order, up to the height that each can use. Spare columns of a band go to its

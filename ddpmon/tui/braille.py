@@ -26,9 +26,9 @@ class Canvas:
 
     def dot(self, x: int, y: int) -> None:
         """Set one dot; do nothing if it is outside the canvas."""
-        self.stroke(x, y, y)
+        self.draw_stroke(x, y, y)
 
-    def stroke(self, x: int, top: int, bottom: int) -> None:
+    def draw_stroke(self, x: int, top: int, bottom: int) -> None:
         """Set the dots of column `x` from `top` to `bottom`, both included, in either order."""
         if top > bottom:
             top, bottom = bottom, top
@@ -36,7 +36,7 @@ class Canvas:
         if 0 <= x < self.dots_wide and top <= bottom:
             self._columns[x] |= (1 << bottom + 1) - (1 << top)
 
-    def line(self, ys: Sequence[float | None]) -> None:
+    def draw_curve(self, ys: Sequence[float | None]) -> None:
         """Draw a curve given by the dot row of each dot column; None leaves a gap, and neighbours are joined."""
         before: int | None = None
         for x, y in enumerate(ys):
@@ -49,16 +49,18 @@ class Canvas:
             else:
                 # Halfway up in the last column and down in this one: a steep step stays one unbroken stroke.
                 middle = (before + row) // 2
-                self.stroke(x - 1, before, middle)
-                self.stroke(x, middle, row)
+                self.draw_stroke(x - 1, before, middle)
+                self.draw_stroke(x, middle, row)
             before = row
 
-    def row(self, row: int) -> list[int]:
+    def row_bits(self, row: int) -> list[int]:
         """Return the dots of each cell of a row as bits; U+2800 plus these bits is the cell's braille character."""
         shift = 4 * row
         cells = zip(self._columns[::2], self._columns[1::2], strict=True)
         return [_LEFT[left >> shift & 15] | _RIGHT[right >> shift & 15] for left, right in cells]
 
-    def rows(self) -> list[str]:
+    def row_texts(self) -> list[str]:
         """Return all cells as one string per row, with spaces where no dot is set."""
-        return ["".join(chr(BLANK + dots) if dots else " " for dots in self.row(row)) for row in range(self.height)]
+        return [
+            "".join(chr(BLANK + dots) if dots else " " for dots in self.row_bits(row)) for row in range(self.height)
+        ]

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Quantity, Snapshot
 from ddpmon.messages.quantities import LOG, NUMBER, STEP
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 
 SMOOTHINGS = (0.0, 0.6, 0.9)
 """Weights of the exponential moving average: none, TensorBoard's default, and a strong one."""
 _CHARTED = frozenset((*STEP_SERIES, *SAMPLE_SERIES))
 
 
-def quantity(name: str) -> Quantity:
+def quantity_named(name: str) -> Quantity:
     """Return the quantity with this name. A value that a script logs has no unit, and neither of its ends is worse."""
     if name in _CHARTED:
         return QUANTITIES[name]
-    logged = plain(name.removeprefix(LOGGED))
+    logged = plain_text(name.removeprefix(LOGGED))
     title = f"{logged} (logged)" if logged in _CHARTED else logged
     return Quantity(name, NUMBER, title, "", LOG, worse="", chart=title)
 
@@ -60,7 +60,7 @@ class ChartChoice:
 
     def offered(self, snapshot: Snapshot | None, take: Callable[[str], None]) -> Offered:
         """Return the list of quantities that can be charted; `take` shows the chosen one."""
-        entries = [(name, quantity(name).chart) for name in self.names(snapshot)]
+        entries = [(name, quantity_named(name).chart) for name in self.names(snapshot)]
         return Offered("chart", entries, self.name, take)
 
     def next_smoothing(self) -> None:

@@ -11,7 +11,7 @@ from ddpmon.tui.views import VIEW_FACTS, ViewName
 SCREENS = [name.value for name in ViewName if VIEW_FACTS[name].digit]
 
 
-def check() -> None:
+def check_config() -> None:
     """Raise the first of the problems."""
     for problem in problems():
         raise problem
@@ -32,7 +32,7 @@ def problems() -> Iterator[UsageError]:
         if given.keys:
             from ddpmon.tui import keymap, keys
 
-            keymap.remapped(keys.DEFAULT_KEYS, given)
+            keymap.remapped_keys(keys.DEFAULT_KEYS, given)
     except UsageError as error:
         yield error
     try:

@@ -21,7 +21,7 @@ from ddpmon.runs.writing import write_text
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.dashboard import Dashboard
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 from ddpmon.tui.screens.ask import Picker
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.failure import traceback_lines
@@ -67,7 +67,7 @@ def stack_text(snapshot: Snapshot, rank: RankView | None) -> str:
     return "\n".join([rank_title(rank), *lines]) if lines else ""
 
 
-def save(text: str, name: str, run: Run | None) -> Path:
+def save_text(text: str, name: str, run: Run | None) -> Path:
     """Write a file into the run's folder, or into the current folder if that fails, and return its path.
 
     Raises:
@@ -92,7 +92,7 @@ class Copying:
     rank: Callable[[], int | None]
     """Returns the rank that is under the cursor or inspected."""
 
-    def offer(self, *, on_logs: bool) -> None:
+    def offer_texts(self, *, on_logs: bool) -> None:
         """Show the list of texts to copy; `on_logs` says whether the Logs screen is shown."""
         snapshot = self.watched.playback.shown
         if snapshot is None:
@@ -104,13 +104,13 @@ class Copying:
             if value is not None:
                 await self._copy(entries[value])
 
-        names = [(value, plain(each.name)) for value, each in entries.items()]
+        names = [(value, plain_text(each.name)) for value, each in entries.items()]
         self.dashboard.ask(Picker(Offered("copy", names, "0", lambda _: None), self.dashboard.palette), copy)
 
     def save_screen(self, name: str, content: str) -> None:
         """Save a picture of a screen, and show the file's path."""
         try:
-            self.dashboard.say(f"saved as {shown_path(save(content, name, self.watched.run))}")
+            self.dashboard.say(f"saved as {shown_path(save_text(content, name, self.watched.run))}")
         except OSError as error:
             self.dashboard.say(f"the screen was not saved: {error.strerror}")
 
@@ -150,14 +150,14 @@ class Copying:
         try:
             text = await on_daemon_thread(chosen.text)
         except (DdpmonError, OSError) as error:
-            self.dashboard.say(f"nothing copied: {plain(str(error))}")
+            self.dashboard.say(f"nothing copied: {plain_text(str(error))}")
             return
-        text = utf8("\n".join(map(plain, text.split("\n"))))
+        text = utf8("\n".join(map(plain_text, text.split("\n"))))
         small = len(text.encode()) <= MAX_CLIPBOARD_BYTES
         if small:
             self.dashboard.copy_to_clipboard(text)
         try:
-            path = shown_path(save(f"{text}\n", f"copied.{chosen.suffix}", self.watched.run))
+            path = shown_path(save_text(f"{text}\n", f"copied.{chosen.suffix}", self.watched.run))
             self.dashboard.say(f"copied, also to {path}" if small else f"too long for a clipboard: copied to {path}")
         except OSError as error:
             self.dashboard.say(f"{'copied' if small else 'nothing copied'}; no file was written: {error.strerror}")
@@ -182,4 +182,4 @@ def _command(run: Run) -> str:
 def shown_path(path: Path) -> str:
     """Return a path for display, with ~ for the home directory."""
     home = os.path.expanduser("~")
-    return plain(f"~{str(path)[len(home) :]}" if str(path).startswith(f"{home}/") else str(path))
+    return plain_text(f"~{str(path)[len(home) :]}" if str(path).startswith(f"{home}/") else str(path))

@@ -6,7 +6,7 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 
-from ddpmon.tui.frame import finite
+from ddpmon.tui.frame import finite_or_none
 
 Values = Sequence[float | None]
 LEAST_VALUES = 5
@@ -14,12 +14,12 @@ LEAST_VALUES = 5
 Curve = list[float | None]
 
 
-def mean(values: Sequence[float]) -> float:
+def safe_mean(values: Sequence[float]) -> float:
     """Return the mean, without an overflow if the values are near the largest float."""
     return math.fsum(value / len(values) for value in values)
 
 
-def column(at: float, span: tuple[float, float], columns: int) -> int:
+def column_of_moment(at: float, span: tuple[float, float], columns: int) -> int:
     """Return the column of a moment; the span's two ends are in the first and the last column.
 
     A moment outside the span gets a column outside the chart, at most one chart width away.
@@ -29,7 +29,7 @@ def column(at: float, span: tuple[float, float], columns: int) -> int:
     return round((columns - 1) * min(2.0, max(-1.0, share)))
 
 
-def nearest(seconds: Sequence[float], span: tuple[float, float], at: float) -> int | None:
+def nearest_point(seconds: Sequence[float], span: tuple[float, float], at: float) -> int | None:
     """Return the index of the point in a span that is nearest to a moment; None if no point is in the span."""
     first = bisect.bisect_left(seconds, span[0])
     end = bisect.bisect_right(seconds, span[1])
@@ -45,7 +45,7 @@ def moment_of(x: int, span: tuple[float, float], columns: int) -> float:
     return span[0] + (x + 0.5) / columns * (span[1] - span[0])
 
 
-def curve(
+def column_values(
     seconds: Sequence[float],
     values: Values,
     columns: int,
@@ -57,14 +57,14 @@ def curve(
     Points that fall into one column are reduced to one value; columns between two points are interpolated. A missing,
     nan or infinite value breaks the curve.
     """
-    points = [(at, finite(value)) for at, value in zip(seconds, values, strict=False) if math.isfinite(at)]
+    points = [(at, finite_or_none(value)) for at, value in zip(seconds, values, strict=False) if math.isfinite(at)]
     result: Curve = [None] * max(0, columns)
     if not points or columns <= 0:
         return result
     span = span or (points[0][0], points[-1][0])
     gathered: dict[int, list[float]] = {}
     for at, value in points:
-        in_column = gathered.setdefault(column(at, span, columns), [])
+        in_column = gathered.setdefault(column_of_moment(at, span, columns), [])
         if value is not None:
             in_column.append(value)
     before: tuple[int, float] | None = None
@@ -93,7 +93,7 @@ def smoothed(values: Values, weight: float) -> list[float | None]:
     result: list[float | None] = []
     last, bias = 0.0, 1.0
     for each in values:
-        if (value := finite(each)) is None:
+        if (value := finite_or_none(each)) is None:
             result.append(each)
             continue
         last = last * weight + value * (1 - weight)
@@ -102,19 +102,19 @@ def smoothed(values: Values, weight: float) -> list[float | None]:
     return result
 
 
-def limits(*series: Values) -> tuple[float, float] | None:
+def finite_limits(*series: Values) -> tuple[float, float] | None:
     """Return the lowest and the highest finite value; None if there is none."""
-    finite_values = [value for values in series for each in values if (value := finite(each)) is not None]
+    finite_values = [value for values in series for each in values if (value := finite_or_none(each)) is not None]
     return (min(finite_values), max(finite_values)) if finite_values else None
 
 
-def ceiling(highest: Values) -> float | None:
+def chart_ceiling(highest: Values) -> float | None:
     """Return the highest value that a chart should show, so that one slow warm-up step does not flatten the chart.
 
     That is the maximum, unless the maximum is more than three times as far as the 95th percentile from the base: zero,
     or the lowest value if that is negative. Then it is the value 1.5 times as far as that percentile.
     """
-    ordered = sorted(value for each in highest if (value := finite(each)) is not None)
+    ordered = sorted(value for each in highest if (value := finite_or_none(each)) is not None)
     if not ordered:
         return None
     usual, base = ordered[int(0.95 * (len(ordered) - 1))], min(0.0, ordered[0])

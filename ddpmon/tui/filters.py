@@ -42,7 +42,7 @@ class Filter:
     text: str = ""
     terms: tuple[Test, ...] = field(default=(), compare=False)
 
-    def lets(self, rank: RankView) -> bool:
+    def matches_rank(self, rank: RankView) -> bool:
         """Return whether this rank is listed."""
         return all(term(rank) for term in self.terms)
 
@@ -58,7 +58,7 @@ def runs_of(ranks: Iterable[int]) -> RankSpans:
     return tuple(ranges)
 
 
-def parse(text: str) -> Filter:
+def parse_filter(text: str) -> Filter:
     """Parse a filter.
 
     Raises:

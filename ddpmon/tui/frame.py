@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpmon.messages import END_STATES, RankSpans, RankView, SeriesView, Snapshot
 from ddpmon.source import TapePosition
 from ddpmon.tui.filters import Filter, runs_of
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 from ddpmon.tui.views import ViewName
 
 STALE_AFTER_S = 3.0
@@ -60,7 +60,7 @@ def arriving(snapshot: Snapshot) -> bool:
 
 def short_host(host: str) -> str:
     """Return the first label of a host's name, by which people call the host."""
-    return plain(host).partition(".")[0]
+    return plain_text(host).partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Frame:
         return [] if self.snapshot is None else self.snapshot.ranks
 
     @property
-    def listed(self) -> list[RankView]:
+    def listed_ranks(self) -> list[RankView]:
         """Return the ranks that pass the filter."""
-        return [rank for rank in self.ranks if self.filter is None or self.filter.lets(rank)]
+        return [rank for rank in self.ranks if self.filter is None or self.filter.matches_rank(rank)]
 
     @property
     def listed_spans(self) -> RankSpans | None:
         """Return the listed ranks as the spans that the hub expects; None without a filter."""
-        return None if self.filter is None else runs_of(rank.rank for rank in self.listed)
+        return None if self.filter is None else runs_of(rank.rank for rank in self.listed_ranks)
 
     @property
     def ended(self) -> bool:
@@ -116,7 +116,7 @@ class Frame:
         return self.snapshot is not None and self.snapshot.state in END_STATES
 
     @property
-    def stale(self) -> bool:
+    def is_stale(self) -> bool:
         """Return whether the shown values are out of date."""
         return self.snapshot is not None and not self.ended and (self.silent_s > STALE_AFTER_S or self.refused != "")
 
@@ -130,12 +130,12 @@ class Frame:
         """Return the glyph, word and colour of the run's state, or of the viewer's own state."""
         if self.snapshot is None:
             return BADGES["starting"]
-        if self.stale:
+        if self.is_stale:
             return BADGES["stale"]
         state = self.snapshot.state
         return BADGES.get(state) or Badge("●", state.upper(), "text")
 
 
-def finite(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     """Return the value, or None if it is missing, nan or infinite."""
     return value if value is not None and math.isfinite(value) else None

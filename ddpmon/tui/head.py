@@ -8,7 +8,7 @@ from ddpmon.analysis.verdict import beside_state
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, STAGE_WORDS, Frame, arriving
-from ddpmon.tui.lines import Line, cut, cut_sentence, plain, size, wrap
+from ddpmon.tui.lines import Line, cut_sentence, cut_text, line_width, plain_text, wrap_text
 from ddpmon.tui.views import title
 
 _HUB_STARTS_S = 10.0
@@ -24,7 +24,7 @@ _ATTACHED = ("", "text")
 def _join(items: list[_Item], width: int) -> Line:
     """Join as many items as fit, with two spaces between them, or one before an item that starts with `_ATTACHED`."""
     fitting = list(items)
-    while len(fitting) > 1 and size(_glue(fitting)) > width:
+    while len(fitting) > 1 and line_width(_glue(fitting)) > width:
         fitting.remove(max(fitting, key=lambda item: item[0]))
     return _glue(fitting)
 
@@ -48,7 +48,7 @@ def state_line(frame: Frame, width: int) -> Line:
     """Return the first line: ▲ SLOW name 64 ranks step 12,486/50,000 ━━── 25% epoch 2/8 ETA 3h14m up 1h02m."""
     badge, snapshot = frame.badge, frame.snapshot
     word = badge.word
-    if frame.stale:
+    if frame.is_stale:
         word += f" {numbers.duration(frame.silent_s)}"
     elif snapshot is not None and snapshot.state == "stalled" and snapshot.verdict_since is not None:
         word += f" {numbers.duration(snapshot.at - snapshot.verdict_since)}"
@@ -83,12 +83,12 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
         ranks = f"{numbers.count(connected)}/{ranks}"
     if wide and run.nnodes > 1:
         ranks += f" on {run.nnodes} nodes"
-    items: list[_Item] = [(2, [(cut(plain(run.name), 32 if wide else 20), "strong")])]
+    items: list[_Item] = [(2, [(cut_text(plain_text(run.name), 32 if wide else 20), "strong")])]
     if frame.where:
-        items.append((6, [_ATTACHED, (f"on {cut(plain(frame.where), 32 if wide else 20)}", "info")]))
+        items.append((6, [_ATTACHED, (f"on {cut_text(plain_text(frame.where), 32 if wide else 20)}", "info")]))
     items.append((5, [(ranks, "text")]))
     if kind := short(snapshot.parallelism):
-        items.append((4, [(plain(kind), "info")]))
+        items.append((4, [(plain_text(kind), "info")]))
     total = snapshot.total_steps
     step = f"step {numbers.count(snapshot.step)}" + (f"/{numbers.count(total)}" if total else "")
     if snapshot.step or total:
@@ -118,20 +118,20 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
     """Return (sentence, role) of the message that replaces the verdict; None if the verdict is shown."""
     snapshot = frame.snapshot
     if frame.refused and not frame.ended:
-        return plain(frame.refused), "bad"
+        return plain_text(frame.refused), "bad"
     if snapshot is None:
         if frame.cursor is not None:
             return "reading the recording…", "text"
         if frame.trouble:
-            return f"{plain(frame.trouble)}; trying again", "warn"
+            return f"{plain_text(frame.trouble)}; trying again", "warn"
         if frame.silent_s > _HUB_STARTS_S:
             return f"no answer from the hub for {numbers.duration(frame.silent_s)}; still trying", "warn"
         return "starting the hub…", "text"
-    if frame.stale:
+    if frame.is_stale:
         last_heard = numbers.clock(snapshot.at)
         goes_on = "stop requested" if frame.stopping else "training continues"
         if frame.trouble:
-            return f"no connection since {last_heard}; {goes_on}; trying again: {plain(frame.trouble)}", "warn"
+            return f"no connection since {last_heard}; {goes_on}; trying again: {plain_text(frame.trouble)}", "warn"
         return f"no answer from the hub since {last_heard}: values are from then; {goes_on}", "warn"
     return None
 
@@ -145,9 +145,9 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
     facts, role = snapshot.verdict_facts, SEVERITY_ROLES.get(snapshot.severity, "text")
     if snapshot.state == "done" and snapshot.findings:
         text = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step)
-        return plain(text), "", role
+        return plain_text(text), "", role
     lead = (facts.lead if facts else 0) or len(snapshot.verdict)
-    return plain(snapshot.verdict[:lead]) or numbers.NONE, plain(snapshot.verdict[lead:]), role
+    return plain_text(snapshot.verdict[:lead]) or numbers.NONE, plain_text(snapshot.verdict[lead:]), role
 
 
 def verdict_line(frame: Frame, width: int) -> Line:
@@ -161,9 +161,9 @@ def verdict_line(frame: Frame, width: int) -> Line:
             tail.append((f"  +{more} more", role))
         if lost := frame.snapshot.records_lost:
             tail.append((f"  {numbers.short(lost)} record{'s' * (lost != 1)} lost", "warn"))
-    if width - size(tail) < 20:
+    if width - line_width(tail) < 20:
         tail = []
-    text = cut_sentence(lead + rest, width - size(tail))
+    text = cut_sentence(lead + rest, width - line_width(tail))
     if role not in {"warn", "bad"}:
         return [(text, role), *tail]
     # The lead names the culprit, so it stands out from the rest of the sentence.
@@ -225,20 +225,20 @@ def head(frame: Frame, width: int, height: int) -> list[Line]:
         return [*lines, [*margin, *verdict_line(frame, room)], [*margin, *_join(numbers_, room)]]
     lead, rest, role = sentence(frame)
     text = lead + rest
-    wrapped, most = wrap(text, room), max(1, height - 2)
+    wrapped, most = wrap_text(text, room), max(1, height - 2)
     if len(wrapped) > most:
-        wrapped[most - 1 :] = [cut(" ".join(wrapped[most - 1 :]), room)]
+        wrapped[most - 1 :] = [cut_text(" ".join(wrapped[most - 1 :]), room)]
     lines += [[*margin, (row, role)] for row in wrapped]
     row: Line = []
     for _, whole in numbers_:
-        item = whole if size(whole) <= room else whole[:2]
-        if row and size(row) + 2 + size(item) > room:
+        item = whole if line_width(whole) <= room else whole[:2]
+        if row and line_width(row) + 2 + line_width(item) > room:
             lines.append([*margin, *row])
             row = []
         row = [*row, *([("  ", "text")] if row else []), *item]
     lines += [[*margin, *row]] if row else []
     small = f"{title(frame.view)} needs a terminal of at least {LEAST_WIDTH}x{LEAST_HEIGHT}."
-    words = [[*margin, (row, "muted")] for row in wrap(small, room)]
+    words = [[*margin, (row, "muted")] for row in wrap_text(small, room)]
     return [*lines, [], *words] if len(lines) + 1 + len(words) <= height else lines
 
 

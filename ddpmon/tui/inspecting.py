@@ -36,7 +36,7 @@ class Inspecting:
         cursor = self.views[shown].cursor
         return cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
 
-    async def open(self, shown: ViewName) -> None:
+    async def inspect_rank(self, shown: ViewName) -> None:
         """Inspect the rank under the cursor of the current screen."""
         rank = self.rank_on(shown)
         if rank is None:
@@ -46,7 +46,7 @@ class Inspecting:
         self.inspection.open(rank)
         await self.go(ViewName.INSPECT)
 
-    async def back(self) -> None:
+    async def return_to_list(self) -> None:
         """Return to the screen on which the rank was chosen, with the cursor on that rank."""
         cursor = self.views[self.chosen_on].cursor
         if isinstance(cursor, RankCursor):

@@ -52,7 +52,7 @@ class _Change:
     views: tuple[ViewName, ...]
 
 
-def remapped(keys: Sequence[Key], config: Config) -> tuple[Key, ...]:
+def remapped_keys(keys: Sequence[Key], config: Config) -> tuple[Key, ...]:
     """Return the keys after the replacements in the config file.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon import config
 from ddpmon.errors import UsageError
-from ddpmon.tui.keymap import FIXED, Key, remapped
+from ddpmon.tui.keymap import FIXED, Key, remapped_keys
 from ddpmon.tui.views import VIEW_FACTS, ViewFacts, ViewName, title
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ DEFAULT_KEYS = (
 
 def _configured() -> tuple[Key, ...]:
     try:
-        return remapped(DEFAULT_KEYS, config.current())
+        return remapped_keys(DEFAULT_KEYS, config.current())
     except UsageError:  # `config_check` reports it, and no dashboard opens.
         return DEFAULT_KEYS
 
@@ -185,7 +185,7 @@ def bindings_of_dialogs() -> list[Binding]:
     return [binding for binding in bindings(ViewName.WORLD) if binding.key == FIXED]
 
 
-def needed(view: ViewName) -> set[str]:
+def needed_actions(view: ViewName) -> set[str]:
     """Return the names in `screen.do(…)` that a screen's keys need, so that none of the keys is dead."""
     from textual.actions import parse
 
@@ -233,7 +233,7 @@ _UNUSED = re.compile(r"tab|backspace|delete|insert|f\d+")
 """Keys without a character that people press. Terminals also send keys that are only held down, such as shift."""
 
 
-def idle(name: str, character: str, frame: Frame) -> str:
+def idle_reason(name: str, character: str, frame: Frame) -> str:
     """Return why a key does nothing on the current screen; "" if it does something.
 
     Args:

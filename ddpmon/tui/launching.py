@@ -21,7 +21,7 @@ from ddpmon.launch.start import start
 from ddpmon.runs import Run
 from ddpmon.source.run_list import Listed
 from ddpmon.tui.dashboard import Dashboard
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.screens.ask import Answer, Dialog
 from ddpmon.tui.screens.form import Field, Form, PathSuggester
@@ -72,7 +72,14 @@ def rename_form(run: Run, palette: Palette) -> Form:
     def take(texts: dict[str, str]) -> Run:
         return runs.rename(run, texts["name"].strip())
 
-    return Form(f"Another name for {plain(run.name)} ({plain(run.id)})", (field,), take, palette, "rename", "renaming…")
+    return Form(
+        f"Another name for {plain_text(run.name)} ({plain_text(run.id)})",
+        (field,),
+        take,
+        palette,
+        "rename",
+        "renaming…",
+    )
 
 
 @dataclass
@@ -107,8 +114,8 @@ class Launching:
             return
         ranks = counted(listed.run.world_size, "rank")
         text = (
-            f"Attach to {plain(listed.run.name)} (pid {listed.pid}, {ranks})? ddpmon loads its probe into the ranks,"
-            " and each rank stops for up to a second. ddpmon detach removes the probe."
+            f"Attach to {plain_text(listed.run.name)} (pid {listed.pid}, {ranks})? ddpmon loads its probe into the"
+            " ranks, and each rank stops for up to a second. ddpmon detach removes the probe."
         )
         answers = Answer("nc", "Cancel: do not attach", ""), Answer("ya", "Attach", "attach")
         dialog = Dialog("Attach to the job?", text, answers, self.dashboard.palette)
@@ -124,7 +131,7 @@ class Launching:
             return runs.load(run.id)
 
         if answer:
-            self.dashboard.say(f"attaching to {plain(listed.run.name)}…")
+            self.dashboard.say(f"attaching to {plain_text(listed.run.name)}…")
             self._on_a_thread(work, self._started)
 
     def restart(self) -> None:
@@ -132,13 +139,13 @@ class Launching:
         listed = self._changeable("restart")
         if listed is None:
             return
-        run, name = listed.run, plain(listed.run.name)
+        run, name = listed.run, plain_text(listed.run.name)
         if listed.runs:
             self.dashboard.say(f"{name} is running; stop the run with x first, then start it again")
             return
-        command = plain(" ".join([run.script, *run.script_args]))
+        command = plain_text(" ".join([run.script, *run.script_args]))
         ranks = f" at {run.world_size} rank{'s' if run.world_size != 1 else ''}" if run.world_size else ""
-        text = f"Start {command}{ranks} in {plain(run.cwd)} again, with the same name and environment?"
+        text = f"Start {command}{ranks} in {plain_text(run.cwd)} again, with the same name and environment?"
         answers = Answer("nc", "Cancel", ""), Answer("ys", "Start it again", "again")
         dialog = Dialog("Start again?", text, answers, self.dashboard.palette)
         self.dashboard.ask(dialog, partial(self._restart, run))
@@ -149,7 +156,7 @@ class Launching:
                 return start(again(run, run_id))
 
         if answer:
-            self.dashboard.say(f"starting {plain(run.name)} again…")
+            self.dashboard.say(f"starting {plain_text(run.name)} again…")
             self._on_a_thread(work, self._started)
 
     def rename(self) -> None:
@@ -169,9 +176,9 @@ class Launching:
         if listed is None:
             return
         run = listed.run
-        if self.watched.shows(run) and not listed.runs:
+        if self.watched.is_shown(run) and not listed.runs:
             self.dashboard.say(
-                f"you cannot delete {plain(run.name)}, because the screens show this run; watch another run first"
+                f"you cannot delete {plain_text(run.name)}, because the screens show this run; watch another run first"
             )
             return
 
@@ -182,8 +189,10 @@ class Launching:
         self._on_a_thread(size, partial(self._ask_delete, listed))
 
     async def _ask_delete(self, listed: Listed, size: str) -> None:
-        name = plain(listed.run.name)
-        text = f"Delete {name} ({plain(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
+        name = plain_text(listed.run.name)
+        text = (
+            f"Delete {name} ({plain_text(listed.run.id)}, {listed.state}) with its recording, logs and report: {size}? "
+        )
         answers = Answer("nc", "Cancel: keep the run", ""), Answer("yd", "Delete it", "delete")
         dialog = Dialog("Delete the run?", text + "You cannot undo this.", answers, self.dashboard.palette)
         self.dashboard.ask(dialog, partial(self._delete, listed.run))
@@ -191,7 +200,7 @@ class Launching:
     def _delete(self, run: Run, answer: str | None) -> None:
         async def deleted(_: None) -> None:
             self.run_list.read_again()
-            self.dashboard.say(f"deleted {plain(run.name)} ({plain(run.id)})")
+            self.dashboard.say(f"deleted {plain_text(run.name)} ({plain_text(run.id)})")
 
         if answer:
             self._on_a_thread(lambda: removal.delete(run), deleted)
@@ -206,10 +215,10 @@ class Launching:
             self.dashboard.say("there is no run to compare")
         elif marked is None:
             self.run_list.marked = listed.run.id
-            self.dashboard.say(f"{plain(listed.run.name)} is run A; press c on another run to compare it with A")
+            self.dashboard.say(f"{plain_text(listed.run.name)} is run A; press c on another run to compare it with A")
         elif marked.run.id == listed.run.id:
             self.run_list.marked = None
-            self.dashboard.say(f"{plain(listed.run.name)} is no longer marked")
+            self.dashboard.say(f"{plain_text(listed.run.name)} is no longer marked")
         else:
             self.run_list.marked = None
             from ddpmon.tui.screens.compare import Compare  # imports numpy
@@ -221,7 +230,7 @@ class Launching:
 
         From here, the user can only watch and stop such runs.
         """
-        machine = plain(self.watched.place.name)
+        machine = plain_text(self.watched.place.name)
         if machine:
             self.dashboard.say(
                 f"to {verb} runs on {machine}, use the dashboard on that machine: ssh -t {machine} ddpmon attach"
@@ -238,7 +247,7 @@ class Launching:
         elif listed is None:
             self.dashboard.say(f"there is no run to {verb}")
         elif listed.pid is not None:
-            self.dashboard.say(f"ddpmon does not watch {plain(listed.run.name)}; Enter attaches to it")
+            self.dashboard.say(f"ddpmon does not watch {plain_text(listed.run.name)}; Enter attaches to it")
         else:
             return listed
         return None

@@ -2,7 +2,7 @@
 
 A line is a list of pieces (text, role): the content of a screen before colours and terminals are applied. Roles are
 names of `palette.py`, joined with "+" if two apply ("warn+select"). Everything that comes from outside (names, hosts,
-errors, verdicts) goes through `plain`, so that no rank can send escape sequences to the terminal.
+errors, verdicts) goes through `plain_text`, so that no rank can send escape sequences to the terminal.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ CURSOR = "›"
 """Sign that marks the cursor in every list, form and dialog."""
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Replace each control character and line break in a text from outside by one visible character or space."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else " " if ch.isspace() else "·" for ch in text)
 
 
-def size(line: Line) -> int:
+def line_width(line: Line) -> int:
     """Return the width of a line in columns."""
     return sum(cell_len(text) for text, _ in line)
 
 
-def joined(pieces: Iterable[Piece]) -> Line:
+def join_pieces(pieces: Iterable[Piece]) -> Line:
     """Join neighbouring pieces of the same role, because most screens are built cell by cell."""
     line: Line = []
     text, role = "", None
@@ -49,15 +49,15 @@ def joined(pieces: Iterable[Piece]) -> Line:
     return line
 
 
-def fit(line: Line, width: int, role: str = "text") -> Line:
+def fit_line(line: Line, width: int, role: str = "text") -> Line:
     """Cut a line to exactly `width` columns, or fill it with spaces of `role`.
 
-    Every line that is shown goes through this function, and so through `plain`.
+    Every line that is shown goes through this function, and so through `plain_text`.
     """
     fitted: Line = []
     room = width
     for piece, name in line:
-        text = plain(piece)
+        text = plain_text(piece)
         columns = cell_len(text)
         if columns < len(text):
             text = few_marks(text)
@@ -74,7 +74,7 @@ def fit(line: Line, width: int, role: str = "text") -> Line:
     return fitted
 
 
-def cut(text: str, width: int) -> str:
+def cut_text(text: str, width: int) -> str:
     """Cut a text to at most `width` columns, with … in place of the missing part."""
     if cell_len(text) <= width:
         return text
@@ -97,10 +97,10 @@ def with_mark(line: Line, column: int, mark: Piece) -> Line:
     return [piece for piece in marked if piece[0]]
 
 
-def selected(line: Line, first: int, end: int) -> Line:
+def mark_selected(line: Line, first: int, end: int) -> Line:
     """Return the line with its characters from `first` to before `end` marked as selected."""
     letters = [(letter, role) for text, role in line for letter in text]
-    return joined(
+    return join_pieces(
         (letter, f"{role}+select" if first <= place < end else role) for place, (letter, role) in enumerate(letters)
     )
 
@@ -110,15 +110,15 @@ def under_cursor(line: Line, width: int) -> Line:
 
     The first column of most lists shows what is wrong. If a line fills both columns, it gets only the colour.
     """
-    fitted = fit(line, width)
+    fitted = fit_line(line, width)
     blanks = [column for column, text in enumerate("".join(text for text, _ in fitted)[:2]) if text == " "]
     marked = with_mark(fitted, blanks[-1], (CURSOR, "strong")) if blanks else fitted
     return [(text, f"{role}+select") for text, role in marked]
 
 
-def padded(text: str, width: int, *, left: bool = False) -> str:
+def pad_text(text: str, width: int, *, left: bool = False) -> str:
     """Cut or fill a text to exactly `width` columns, with the text on the right, or on the left if `left` is true."""
-    text = cut(text, width)
+    text = cut_text(text, width)
     space = " " * (width - cell_len(text))
     return text + space if left else space + text
 
@@ -128,7 +128,7 @@ def cut_sentence(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     if width < 12:
-        return cut(text, width)
+        return cut_text(text, width)
     head = set_cell_size(text, width)
     for mark in (". ", "; ", ", "):
         place = head.rfind(mark)
@@ -152,7 +152,7 @@ def _pieces(word: str, width: int) -> list[str]:
     return pieces
 
 
-def wrap(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """Wrap a text to lines of at most `width` columns, at spaces where there are any."""
     width = max(1, width)
     wrapped: list[str] = []
@@ -169,9 +169,9 @@ def wrap(text: str, width: int) -> list[str]:
     return [*wrapped, row] if row or not wrapped else wrapped
 
 
-def title(text: str, width: int, legend: Line | None = None) -> Line:
+def pane_title(text: str, width: int, legend: Line | None = None) -> Line:
     """Return the rule that opens a pane: ─loss, 15 min────────."""
-    line: Line = [("─", "rule"), (cut(text, max(0, width - 1)), "title")]
-    if legend and size(line) + size(legend) + 3 <= width:
+    line: Line = [("─", "rule"), (cut_text(text, max(0, width - 1)), "title")]
+    if legend and line_width(line) + line_width(legend) + 3 <= width:
         line += [("   ", "rule"), *legend]
-    return [*line, ("─" * max(0, width - size(line)), "rule")]
+    return [*line, ("─" * max(0, width - line_width(line)), "rule")]

@@ -24,7 +24,7 @@ _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot"
 """OSC numbers of terminals that would show both notifications, or print the one that they do not know."""
 
 
-def standing(snapshot: Snapshot) -> int:
+def severity_level(snapshot: Snapshot) -> int:
     """Return how bad a run is as a number; an ended run has the highest, since nothing follows it."""
     grade = _STATES.get(snapshot.state)
     if grade is None:
@@ -40,20 +40,20 @@ class Worsening:
         self._standing: int | None = _WELL if begun else None
         self._run = ""
         self._last: dict[int, float] = {}
-        """Time of the last notification at each severity, on the clock of `now` in `news`."""
+        """Time of the last notification at each severity, on the clock of `now` in `is_worth_notifying`."""
 
-    def news(self, snapshot: Snapshot, now: float) -> bool:
+    def is_worth_notifying(self, snapshot: Snapshot, now: float) -> bool:
         """Return whether to notify the user of this snapshot; `now` is the time in seconds of any monotonic clock."""
         if self._run not in {"", snapshot.run.id}:  # another run is watched now, and its present state is no news
             self._standing, self._last = None, {}
         self._run = snapshot.run.id
-        before, grade = self._standing, standing(snapshot)
+        before, grade = self._standing, severity_level(snapshot)
         lately = now - self._last.get(grade, -QUIET_S) < QUIET_S
         self._standing, self._last[grade] = grade, now
         return before is not None and grade > before and (grade == _OVER or not lately)
 
 
-def sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
+def notification_sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
     """Return the characters that notify the user of a snapshot; "" if there are none.
 
     Args:

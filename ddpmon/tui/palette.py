@@ -152,7 +152,7 @@ def first_theme(textuals: str, environment: Mapping[str, str], remembered: objec
 
 
 class Palette:
-    """Rich styles by role. `muted` is the same palette in the muted colour only, for values of long ago."""
+    """Rich styles by role. `all_muted` is the same palette in the muted colour only, for values of long ago."""
 
     def __init__(self, colours: dict[str, str]) -> None:
         self._base = {name: Style.parse(colour) if colour else Style.null() for name, colour in colours.items()}
@@ -167,7 +167,7 @@ class Palette:
         return style
 
     @cached_property
-    def muted(self) -> Palette:
+    def all_muted(self) -> Palette:
         """Return this palette with the muted colour for all roles."""
         faded = Palette({})
         faded._base = dict.fromkeys(self._base, self._base["muted"])
@@ -177,7 +177,7 @@ class Palette:
 DARK, LIGHT, ANSI, NONE = (Palette(colours) for colours in (_DARK, _LIGHT, _ANSI, _NONE))
 
 
-def pick(theme: Theme, *, ansi: bool, no_color: bool) -> Palette:
+def pick_palette(theme: Theme, *, ansi: bool, no_color: bool) -> Palette:
     """Return the palette for a theme and the terminal's abilities.
 
     Args:

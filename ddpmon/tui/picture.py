@@ -32,18 +32,18 @@ WHOLE_FRAMES = 3
 """Number of consecutive frames without a missing part after which a picture is complete."""
 
 
-def svg(app: App[None], title: str) -> str:
+def screen_svg(app: App[None], title: str) -> str:
     """Return the screen as SVG in the viewer's own monospaced font, so that no font is downloaded."""
     drawn = re.sub(r"\s*@font-face \{.*?\}", "", app.export_screenshot(title=title), flags=re.DOTALL)
     return drawn.replace("Fira Code,", "'Fira Code','DejaVu Sans Mono',Menlo,Consolas,")
 
 
-def text(app: App[None]) -> str:
+def screen_text(app: App[None]) -> str:
     """Return the screen as text, without spaces at the ends of lines."""
     return "\n".join(row.text.rstrip() for row in app.screen._compositor.render_strips())  # noqa: SLF001
 
 
-async def draw(
+async def draw_until(
     app: ShowingApp,
     size: tuple[int, int],
     keys: Iterable[str],
@@ -85,13 +85,13 @@ async def draw(
     return False
 
 
-def whole(app: ShowingApp) -> Callable[[], bool]:
+def completeness_check(app: ShowingApp) -> Callable[[], bool]:
     """Return a `look` that returns true once the screen has had all its parts for `WHOLE_FRAMES` frames."""
     frames = 0
 
     def look() -> bool:
         nonlocal frames
-        there = app.playback.newest is not None and "coming…" not in text(app)
+        there = app.playback.newest is not None and "coming…" not in screen_text(app)
         frames = frames + 1 if there else 0
         return frames >= WHOLE_FRAMES
 
@@ -126,7 +126,7 @@ def _with_dots(found: re.Match[str]) -> str:
     return f'<text class="{role}" x="{x}" y="{y}" xml:space="preserve"{rest}>{plain}</text>{path}'
 
 
-def png(picture: str) -> bytes:
+def svg_to_png(picture: str) -> bytes:
     """Return an SVG as PNG.
 
     Raises:

@@ -47,12 +47,12 @@ class Playback:
         self.take_snapshot()
 
     @property
-    def news(self) -> bool:
+    def has_new_snapshot(self) -> bool:
         """Return whether the source has a newer snapshot than the one that was read last."""
         return self.source.snapshot() is not self.newest
 
     @property
-    def plays(self) -> bool:
+    def is_recording(self) -> bool:
         """Return whether the source is a recording, which moves on its own thread after a key."""
         return self.source.tape is not None
 
@@ -76,7 +76,7 @@ class Playback:
         cursor = self.source.tape.cursor
         return replace(cursor, at_s=float(int(cursor.at_s)))
 
-    def freeze(self) -> None:
+    def toggle_pause(self) -> None:
         """Pause or resume: toggle a recording, or hold the newest snapshot of a live run."""
         if self.source.tape is not None:
             self.source.tape.toggle()

@@ -14,7 +14,7 @@ MAX_BYTES = 100_000
 Values = Mapping[str, object]
 
 
-def saved() -> tuple[dict[str, object], str]:
+def saved_choices() -> tuple[dict[str, object], str]:
     """Return the saved choices by name, and a message if the file is damaged."""
     path = runs.home() / FILE
     try:
@@ -31,7 +31,7 @@ class Preferences:
 
     def __init__(self) -> None:
         try:
-            self.values, self.trouble = saved()
+            self.values, self.trouble = saved_choices()
         except UnsafePathError as error:
             self.values, self.trouble = {}, str(error)
         self._now: dict[str, object] | None = None
@@ -44,7 +44,7 @@ class Preferences:
         if not changed:
             return
         try:
-            self.values = saved()[0] | changed  # another dashboard may have saved other choices
+            self.values = saved_choices()[0] | changed  # another dashboard may have saved other choices
             writing.write(runs.private_dir(runs.home()) / FILE, self.values)
         except (OSError, UnsafePathError) as error:
             self.trouble = f"cannot remember this choice: {error}"

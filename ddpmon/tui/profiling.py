@@ -10,7 +10,7 @@ from ddpmon.errors import UsageError
 from ddpmon.messages import MAX_PROFILED_STEPS, ProfileView, ViewRequest
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, title, wrap
+from ddpmon.tui.lines import Line, cut_text, pane_title, wrap_text
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.playback import Playback
 from ddpmon.tui.screens.form import Field, Form
@@ -46,7 +46,7 @@ class _Operators(Text):
         self._before = before
 
     def heading(self, width: int) -> list[Line]:
-        return [title("profile: operators, largest difference first", width)]
+        return [pane_title("profile: operators, largest difference first", width)]
 
     def lines(self, frame: Frame, width: int) -> list[Line]:
         view = frame.snapshot.profile if frame.snapshot else None
@@ -57,10 +57,12 @@ class _Operators(Text):
 
 def operator_lines(view: ProfileView, width: int) -> list[Line]:
     """Return a profile in lines of `width` columns."""
-    lines: list[Line] = [[(f" {row}", "text")] for one in profile_text.summary(view) for row in wrap(one, width - 2)]
+    lines: list[Line] = [
+        [(f" {row}", "text")] for one in profile_text.summary(view) for row in wrap_text(one, width - 2)
+    ]
     if view.rows:
         heading, *rows = profile_text.table(view, len(view.rows), width - 2)
-        lines += [[], [(f" {heading}", "muted")], *([(f" {cut(row, width - 2)}", "text")] for row in rows)]
+        lines += [[], [(f" {heading}", "muted")], *([(f" {cut_text(row, width - 2)}", "text")] for row in rows)]
     return lines
 
 
@@ -81,7 +83,7 @@ class Profiling:
     """The part of a snapshot that a profile needs; empty while no profile is requested or shown."""
     _screen: ProfileScreen | None = None
 
-    def open(self) -> None:
+    def ask_for_profile(self) -> None:
         """Ask which ranks to profile, or tell the user why none can be profiled."""
         if self.playback.cursor is not None:
             self.dashboard.say("a recording cannot be profiled")
@@ -113,7 +115,7 @@ class Profiling:
     def _left(self, _: None) -> None:
         self._screen, self.view_request = None, ViewRequest()
 
-    def show(self) -> None:
+    def update_profile(self) -> None:
         """Update the profile on the screen, if one is shown."""
         if self._screen is not None and self._screen.is_mounted:
             self._screen.text.show(self.frame(), self.dashboard.palette)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.messages import HEAT_LEVELS, NOTABLE, RankView, Snapshot
-from ddpmon.tui.frame import finite
+from ddpmon.tui.frame import finite_or_none
 from ddpmon.tui.lines import Line
 
 GRADES = tuple(zip(reversed(HEAT_LEVELS[1:]), "█▆▃", ("bad", "warn", "text"), strict=True))
@@ -19,7 +19,7 @@ _SENT_BY_LAUNCHER = frozenset({"SIGTERM", "SIGINT"})
 """Signals that torchrun sends to the other ranks once one has failed."""
 
 
-def failed(rank: RankView) -> bool:
+def has_failed(rank: RankView) -> bool:
     """Return whether the rank ended with a failure."""
     end = rank.exit
     return rank.health == "dead" or (end is not None and bool(end.error or end.signal or end.code))
@@ -36,13 +36,13 @@ def heard(rank: RankView) -> bool:
     return rank.health in {"ok", "left"}
 
 
-def grade(rank: RankView) -> tuple[int, str, str]:
+def state_grade(rank: RankView) -> tuple[int, str, str]:
     """Return (order, glyph, role) of a rank's state: the higher the order, the more the rank needs attention."""
-    if failed(rank):
+    if has_failed(rank):
         return (8, "✖", "muted") if dragged_along(rank) else (9, "✖", "bad")
     if not heard(rank):
         return 8, "?", "muted" if rank.health == "missing" else "warn"
-    over = finite(rank.over_median)
+    over = finite_or_none(rank.over_median)
     if over is not None:
         for order, (least, glyph, role) in enumerate(GRADES):
             if over >= least:
@@ -51,16 +51,16 @@ def grade(rank: RankView) -> tuple[int, str, str]:
     return 1, "·", "ok" if measured else "muted"
 
 
-def accused(snapshot: Snapshot) -> frozenset[int]:
+def accused_ranks(snapshot: Snapshot) -> frozenset[int]:
     """Return the ranks that a finding names as the problem. A finding about all ranks singles out none."""
     most = max(1, snapshot.run.world_size - 1)
     findings = [f for f in snapshot.findings if f.severity != "info" and f.lasts and len(f.ranks) <= most]
     return frozenset(rank for finding in findings for rank in finding.ranks)
 
 
-def marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
+def problem_marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
     """Return (glyph, role) for the rank table's first column, blank if the rank has no problem."""
-    order, glyph, role = grade(rank)
+    order, glyph, role = state_grade(rank)
     if order >= 8:
         return glyph, role
     if rank.rank in named or order == 7:

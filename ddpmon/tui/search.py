@@ -26,11 +26,11 @@ class Search:
     text: str = ""
     pattern: re.Pattern[str] = re.compile("(?!)")
 
-    def spans(self, line: str) -> list[tuple[int, int]]:
+    def match_spans(self, line: str) -> list[tuple[int, int]]:
         """Return the start and the end of each match in a line."""
         return [match.span() for match in self.pattern.finditer(line) if match.group()]
 
-    def places(self, lines: Iterable[str]) -> list[int]:
+    def matching_lines(self, lines: Iterable[str]) -> list[int]:
         """Return the indices of the lines that have a match.
 
         Raises:
@@ -44,7 +44,7 @@ class Search:
         before = signal.signal(signal.SIGVTALRM, give_up)
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SEARCH_S)
-            return [place for place, line in enumerate(lines) if self.spans(line)]
+            return [place for place, line in enumerate(lines) if self.match_spans(line)]
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, before)
@@ -60,7 +60,7 @@ ERRORS = Search(
 """Matches what programs print when something has failed."""
 
 
-def parse(text: str) -> Search:
+def parse_search(text: str) -> Search:
     """Parse a search. It is case-sensitive only if it contains a capital letter.
 
     Raises:

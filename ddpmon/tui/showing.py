@@ -24,11 +24,11 @@ from ddpmon.tui import terminal_diff, workarounds
 from ddpmon.tui.dashboard import Reply, Then
 from ddpmon.tui.filters import Filter
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import plain
-from ddpmon.tui.notify import Worsening, sequence
-from ddpmon.tui.palette import THEMES, Palette, first_theme, own_themes, pick
+from ddpmon.tui.lines import plain_text
+from ddpmon.tui.notify import Worsening, notification_sequence
+from ddpmon.tui.palette import THEMES, Palette, first_theme, own_themes, pick_palette
 from ddpmon.tui.preferences import Preferences
-from ddpmon.tui.screens.table import pane_of, views
+from ddpmon.tui.screens.table import pane_of, screens_by_name
 from ddpmon.tui.screens.view import View
 from ddpmon.tui.stopping import Stopping
 from ddpmon.tui.views import ViewName
@@ -109,7 +109,7 @@ class ShowingApp(App[None]):
         self.filter: Filter | None = None
         self.watched = Watched(source, place or Here())
         self.playback = self.watched.playback
-        self.views = views(self.watched.place, self.show_answer)
+        self.views = screens_by_name(self.watched.place, self.show_answer)
         for name, view in self.views.items():
             self.add_mode(name, partial(_same, view))
             for pane in view.panes:
@@ -172,7 +172,7 @@ class ShowingApp(App[None]):
         self._notify_outside()
         self._notice.next_frame()
         if news := source.news():
-            self._notice.say(plain(news))
+            self._notice.say(plain_text(news))
         self._remember()
         self.show()
 
@@ -188,7 +188,7 @@ class ShowingApp(App[None]):
         }
         self._preferences.update(chosen | {"theme": self.theme})
         if self._preferences.trouble:
-            self._notice.say(plain(self._preferences.trouble))
+            self._notice.say(plain_text(self._preferences.trouble))
             self._preferences.trouble = ""
 
     def show_answer(self) -> None:
@@ -208,16 +208,16 @@ class ShowingApp(App[None]):
             self._await_answer()
 
     def _poll_source(self) -> None:
-        if self.playback.news:
+        if self.playback.has_new_snapshot:
             self.tick()
 
     def _notify_outside(self) -> None:
         """Ring the bell or notify, between two frames, because all output goes through the driver's one queue."""
         newest = self.playback.newest
-        if self._notify == "off" or newest is None or not self._worsening.news(newest, time.monotonic()):
+        if self._notify == "off" or newest is None or not self._worsening.is_worth_notifying(newest, time.monotonic()):
             return
         if self._driver is not None:
-            self._driver.write(sequence(self._notify, newest, os.environ))
+            self._driver.write(notification_sequence(self._notify, newest, os.environ))
 
     def show(self) -> None:
         readers = [pane for pane in self.view.panes if isinstance(pane, LogList | Inspection | RankDetail)]
@@ -259,7 +259,7 @@ class ShowingApp(App[None]):
     def palette(self) -> Palette:
         """Return the colours of the current theme."""
         theme = self.current_theme
-        return pick(theme, ansi=self.native_ansi_color, no_color=self.no_color)
+        return pick_palette(theme, ansi=self.native_ansi_color, no_color=self.no_color)
 
     def say(self, text: str) -> None:
         """Show a message in the key bar for a few seconds; "" removes the current one."""

@@ -10,7 +10,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.source.run_list import Listed
 from ddpmon.tui.dashboard import Dashboard
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 from ddpmon.tui.screens.ask import Answer, Dialog
 from ddpmon.tui.watched import Watched
 
@@ -35,25 +35,25 @@ class Stopping:
     def can_stop(self) -> bool:
         """Return whether `stop` would ask the user, rather than say why it cannot."""
         listed = self.under_cursor()
-        if self.watched.other(listed) is None:
+        if self.watched.other_run(listed) is None:
             return self._can_stop_watched
         return listed is not None and listed.runs and not self.readonly
 
     def stop(self) -> None:
         """Ask whether to stop the run under the cursor, else the watched run."""
-        other = self.watched.other(self.under_cursor())
+        other = self.watched.other_run(self.under_cursor())
         listed = self.under_cursor()
         if listed is not None and listed.pid is not None:
-            self.dashboard.say(f"ddpmon does not watch {plain(listed.run.name)}; Enter attaches to it")
+            self.dashboard.say(f"ddpmon does not watch {plain_text(listed.run.name)}; Enter attaches to it")
             return
         if not self.can_stop:
             elsewhere = other.elsewhere() if other is not None else None
             ended = f"the run {elsewhere}; stop it there" if elsewhere else "the run has already ended"
-            self.dashboard.say(plain(ended) if other is not None and not self.readonly else self._why_no_stop())
+            self.dashboard.say(plain_text(ended) if other is not None and not self.readonly else self._why_no_stop())
             return
-        name = self.watched.name if other is None else plain(other.name)
+        name = self.watched.name if other is None else plain_text(other.name)
         if self.watched.place.name:
-            name += f" on {plain(self.watched.place.name)}"
+            name += f" on {plain_text(self.watched.place.name)}"
         cancel = Answer("nc", "Cancel: the run continues", "")
         if self.watched.stop_asked(other):
             text = f"{name} is stopping. Kill all processes of the run now? An unfinished checkpoint is lost."
@@ -107,4 +107,4 @@ class Stopping:
         except DdpmonError as error:
             self.dashboard.say(str(error))
         else:
-            self.dashboard.say("" if other is None else f"stopping {plain(other.name)}…  x kills it now")
+            self.dashboard.say("" if other is None else f"stopping {plain_text(other.name)}…  x kills it now")

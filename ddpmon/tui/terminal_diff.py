@@ -16,7 +16,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.strip import Strip
 
 from ddpmon.glyphs import ascii_for
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 
 _Codes = tuple[str, str, str]
 """Escape codes of a style: its attributes, its colour and its background."""
@@ -41,7 +41,7 @@ class _StripWriter:
     """
 
     def __init__(self, console: Console, *, ascii_only: bool) -> None:
-        self._shown = _in_ascii if ascii_only else plain
+        self._shown = _in_ascii if ascii_only else plain_text
         self._system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  Textual uses the same default
         self._now = _PLAIN
         self._written: list[str] = []
@@ -78,7 +78,7 @@ class _StripWriter:
 
 
 def _in_ascii(text: str) -> str:
-    return ascii_for(plain(text))
+    return ascii_for(plain_text(text))
 
 
 class _Parts(ChopsUpdate):

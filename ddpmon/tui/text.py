@@ -5,11 +5,11 @@ from __future__ import annotations
 from ddpmon.messages import Snapshot
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.head import head
-from ddpmon.tui.lines import Line, plain
+from ddpmon.tui.lines import Line, plain_text
 
 
 def _text(line: Line) -> str:
-    return plain("".join(text for text, _ in line)).rstrip()
+    return plain_text("".join(text for text, _ in line)).rstrip()
 
 
 def head_text(snapshot: Snapshot, width: int) -> list[str]:

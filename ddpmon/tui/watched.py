@@ -13,7 +13,7 @@ from ddpmon.source.place import Place
 from ddpmon.source.run_list import Listed
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import plain
+from ddpmon.tui.lines import plain_text
 from ddpmon.tui.playback import Playback
 
 
@@ -82,19 +82,19 @@ class Watched:
         """Return whether the dashboard shows the run that it was opened on."""
         return self.playback.source is self._first
 
-    def shows(self, run: Run) -> bool:
+    def is_shown(self, run: Run) -> bool:
         """Return whether this run is the one that is shown."""
         return self.playback.newest is not None and self.playback.newest.run.id == run.id
 
-    def other(self, listed: Listed | None) -> Run | None:
+    def other_run(self, listed: Listed | None) -> Run | None:
         """Return the run of a line of the Runs screen, or None if that run is already shown."""
-        return None if listed is None or self.shows(listed.run) else listed.run
+        return None if listed is None or self.is_shown(listed.run) else listed.run
 
     @property
     def name(self) -> str:
         """Return the shown run's name for messages."""
         newest = self.playback.newest
-        return "the run" if newest is None else plain(newest.run.name) or "the run"
+        return "the run" if newest is None else plain_text(newest.run.name) or "the run"
 
     @property
     def run(self) -> Run | None:
@@ -144,9 +144,9 @@ class Watched:
         """Return the message for the key bar when there is no other; "" if there is none."""
         held, newest = self.playback.held, self.playback.newest
         if self.opening is not None:
-            return f"opening {plain(self.opening.name)}…"
+            return f"opening {plain_text(self.opening.name)}…"
         if self.ended:
-            unseen = held is not None and held is not newest and not self.playback.plays
+            unseen = held is not None and held is not newest and not self.playback.is_recording
             return "the run has ended; press space to see how" if unseen else ""
         if not self.stop_asked():
             return ""

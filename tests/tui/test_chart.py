@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ddpmon.messages import SeriesRequest, SeriesView
 from ddpmon.store.parts import with_parts
-from ddpmon.tui.axis import moment
+from ddpmon.tui.axis import moment_label
 from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.widgets.bigchart import BigChart
@@ -274,13 +274,13 @@ def test_any_series_fits_any_place(points, width, height, log, smoothing, name):
 
 
 def test_times_are_as_fine_as_what_is_shown():
-    assert moment(7.256, 5.0) == "7.25s"
-    assert moment(67.25, 60.0) == "1m07.2s"
-    assert moment(3600 + 67.25, 60.0) == "1h01m07.2s"
-    assert moment(3600 + 67.25, 600.0) == "1h01m07s"
-    assert moment(3 * 3600 + 67.25, 9000.0) == "3h01m"
-    assert moment(59.96, 60.0) == "59.9s"
-    assert moment(math.nan, 1.0) == "–"
+    assert moment_label(7.256, 5.0) == "7.25s"
+    assert moment_label(67.25, 60.0) == "1m07.2s"
+    assert moment_label(3600 + 67.25, 60.0) == "1h01m07.2s"
+    assert moment_label(3600 + 67.25, 600.0) == "1h01m07s"
+    assert moment_label(3 * 3600 + 67.25, 9000.0) == "3h01m"
+    assert moment_label(59.96, 60.0) == "59.9s"
+    assert moment_label(math.nan, 1.0) == "–"
 
 
 def test_a_cursor_that_moves_repaints_little(source):

@@ -169,7 +169,7 @@ def test_without_gradients_it_says_so_and_the_efficiency_stays():
 @given(wait=number, transfer=number, longest=number, width=st.integers(0, 80))
 def test_a_bar_never_leaves_its_scale(wait, transfer, longest, width):
     rank = RankView(0, phases_ms=(0.0, 0.0, 0.0, 0.0, 0.0, wait, transfer))
-    assert lines.size(waittable.blocked_bar(rank, longest, width)) <= width
+    assert lines.line_width(waittable.blocked_bar(rank, longest, width)) <= width
 
 
 @example(launch=1e308, end=0.0, transfer=0.0, payload=0, width=67)
@@ -180,7 +180,7 @@ def test_any_bucket_can_be_drawn(launch, end, transfer, payload, width):
         BucketView(1, 0, 1, 1.0, 2.0, 0.5, []),
     ]
     for row in bucketlist.bucket_lines(buckets, range(2), width, 0)[1:]:
-        assert lines.size(lines.fit(row, width)) == width
+        assert lines.line_width(lines.fit_line(row, width)) == width
     assert "\x1b" not in str(bucketlist.contents(buckets[0], "0.0", width, 3))
 
 

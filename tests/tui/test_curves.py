@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from ddpmon import numbers
 from ddpmon.messages import Series
 from ddpmon.tui import axis, curves
-from ddpmon.tui.lines import size
-from ddpmon.tui.widgets.chart import Style, chart
+from ddpmon.tui.lines import line_width
+from ddpmon.tui.widgets.chart import Style, draw_chart
 
 
 def test_a_span_cuts_the_curve_where_it_leaves_it():
-    assert curves.curve([0, 10, 20], [0, 10, 20], 3, curves.mean, (5, 15)) == [5, 10, 15]
-    assert curves.curve([0, 10], [0, 10], 3, curves.mean, (20, 30)) == [None] * 3
-    assert curves.column(25, (10, 20), 11) == 15
-    assert curves.column(15, (10, 10), 11) == 0
+    assert curves.column_values([0, 10, 20], [0, 10, 20], 3, curves.safe_mean, (5, 15)) == [5, 10, 15]
+    assert curves.column_values([0, 10], [0, 10], 3, curves.safe_mean, (20, 30)) == [None] * 3
+    assert curves.column_of_moment(25, (10, 20), 11) == 15
+    assert curves.column_of_moment(15, (10, 10), 11) == 0
 
 
 def test_smoothing_begins_without_a_bias_and_skips_what_is_no_number():
@@ -31,19 +31,19 @@ def test_smoothing_begins_without_a_bias_and_skips_what_is_no_number():
 
 
 def test_a_warm_up_step_does_not_press_the_chart_flat():
-    assert curves.ceiling([500.0] + [20.0] * 99) == 30.0
-    assert curves.ceiling([20.0] * 50 + [35.0] * 50) == 35.0
-    assert curves.ceiling([100.0, 3.0, 2.0, 2.0, 2.0]) == 4.5
-    assert curves.ceiling([100.0, 60.0, 30.0, 10.0, 2.0]) == 100.0
-    assert curves.ceiling([100.0, 2.0]) == 100.0
-    assert curves.ceiling([20.0, *[-6.0, -5.0] * 10]) == -4.5, "values below zero are measured from the lowest"
+    assert curves.chart_ceiling([500.0] + [20.0] * 99) == 30.0
+    assert curves.chart_ceiling([20.0] * 50 + [35.0] * 50) == 35.0
+    assert curves.chart_ceiling([100.0, 3.0, 2.0, 2.0, 2.0]) == 4.5
+    assert curves.chart_ceiling([100.0, 60.0, 30.0, 10.0, 2.0]) == 100.0
+    assert curves.chart_ceiling([100.0, 2.0]) == 100.0
+    assert curves.chart_ceiling([20.0, *[-6.0, -5.0] * 10]) == -4.5, "values below zero are measured from the lowest"
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12), st.integers(1, 400), st.integers(0, 1 << 60))
 def test_an_axis_never_leaves_its_columns(first, length, columns, step):
     for text in (
-        axis.moments(first, first + length, columns),
-        axis.ages(length, columns),
+        axis.span_labels(first, first + length, columns),
+        axis.age_labels(length, columns),
         axis.steps(step, 64, columns),
     ):
         assert len(text) <= columns
@@ -60,9 +60,9 @@ numbers_ = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 def test_any_series_is_a_chart_of_the_asked_size(points, width, height, log, clip):
     seconds, low, median, high = ([point[i] for point in points] for i in range(4))
     style = Style(numbers.loss, ("warn", "info"), log=log, clip=clip, smoothing=0.9 * log)
-    lines = chart(Series(seconds, low, median, high), "loss", style, width, height)
+    lines = draw_chart(Series(seconds, low, median, high), "loss", style, width, height)
     assert len(lines) <= max(1, height) or height == 0
-    assert all(size(line) <= max(width, 20) for line in lines)
+    assert all(line_width(line) <= max(width, 20) for line in lines)
 
 
 @settings(deadline=None)

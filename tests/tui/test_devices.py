@@ -136,7 +136,7 @@ def test_columns_never_need_more_than_they_were_given(make):
         columns = gauges.fit_gauges(ranks, width)
         assert sum(len(column.heading) for column in columns) <= width
         for column in columns:
-            assert {lines.size(column.cell(rank, "text")) for rank in ranks} == {len(column.heading)}
+            assert {lines.line_width(column.cell(rank, "text")) for rank in ranks} == {len(column.heading)}
 
 
 def test_inspect_says_what_a_rank_runs_on():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ddpmon.messages import Sample
 from ddpmon.runs.logs import LAUNCHER, Said
-from ddpmon.tui.filters import QUANTITIES, FilterError, parse
+from ddpmon.tui.filters import QUANTITIES, FilterError, parse_filter
 from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen
@@ -20,7 +20,7 @@ WORLD = snapshots.replace(
 
 
 def kept(text):
-    return [rank.rank for rank in WORLD.ranks if parse(text).lets(rank)]
+    return [rank.rank for rank in WORLD.ranks if parse_filter(text).matches_rank(rank)]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_every_quantity_can_be_asked_for_and_an_unknown_one_fits_nothing(name):
     unknown = snapshots.RankView(rank=0)
     known = len([rank for rank in WORLD.ranks if QUANTITIES[name](rank) is not None])
     assert len(kept(f"{name}>=-1e9")) == known
-    assert parse(f"{name}>=-1e9").lets(unknown) is (name == "steps")
+    assert parse_filter(f"{name}>=-1e9").matches_rank(unknown) is (name == "steps")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_every_quantity_can_be_asked_for_and_an_unknown_one_fits_nothing(name):
 def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
     sent = [5e4, 1.2 * 2**20, 3e6, 2**31]
     made = [snapshots.RankView(place, sample=Sample(0, sent_bytes_per_s=value)) for place, value in enumerate(sent)]
-    assert [rank.rank for rank in made if parse(text).lets(rank)] == ranks
+    assert [rank.rank for rank in made if parse_filter(text).matches_rank(rank)] == ranks
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_a_large_number_is_typed_as_screens_write_it(text, ranks):
 )
 def test_what_cannot_be_read_is_said_in_one_line(text, says):
     with pytest.raises(FilterError, match=says) as raised:
-        parse(text)
+        parse_filter(text)
     assert "\n" not in str(raised.value)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_filter_or_an_error(text):
     try:
-        wanted = parse(text)
+        wanted = parse_filter(text)
     except FilterError:
         return
-    assert len([rank for rank in WORLD.ranks if wanted.lets(rank)]) <= 64
+    assert len([rank for rank in WORLD.ranks if wanted.matches_rank(rank)]) <= 64
 
 
 def typed(text):

@@ -27,8 +27,8 @@ from ddpmon.messages import (
 )
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import fit
-from ddpmon.tui.notify import sequence
+from ddpmon.tui.lines import fit_line
+from ddpmon.tui.notify import notification_sequence
 from ddpmon.tui.text import head_text, table_text
 from tests.findings import finding
 from tests.tui import measured, snapshots, through_time
@@ -79,7 +79,7 @@ def draw_all(app, frame, size):
         for pane in view.panes:
             before, pane.frame = pane.frame, frame
             for line in pane.draw(frame, width, height)[:height]:
-                shown = fit(line, width)
+                shown = fit_line(line, width)
                 assert sum(cell_len(text) for text, _ in shown) == width
                 assert all(text.isprintable() for text, _ in shown)
             pane.frame = before
@@ -129,7 +129,7 @@ def command_line_texts(shot):
     yield from lines.of(shot, 0.0)
     yield from lines.of(shot, 60.0, 60.0)
     for way in NOTIFY:
-        yield re.sub(r"\A\x07?(\x1b\](9|777);[^\x1b]*\x1b\\)*\Z", "", sequence(way, shot, {}))
+        yield re.sub(r"\A\x07?(\x1b\](9|777);[^\x1b]*\x1b\\)*\Z", "", notification_sequence(way, shot, {}))
     told = [*shot.stacks, *(StackView(rank.rank, rank.stack) for rank in shot.ranks if rank.stack)]
     for fresh in (set(), {view.rank for view in told}):
         yield from stacks.text(told, fresh, shot.run.world_size, 0.0)

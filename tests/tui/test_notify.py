@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.config import NOTIFY
-from ddpmon.tui.notify import MOST, QUIET_S, Worsening, sequence
+from ddpmon.tui.notify import MOST, QUIET_S, Worsening, notification_sequence
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive
@@ -24,7 +24,9 @@ def of_one_run(*shots):
 def told(*shots, begun=False, every_s=1.0):
     """Which of the snapshots, one after the other, are news."""
     worsening = Worsening(begun=begun)
-    return [worsening.news(shot, 1000.0 + place * every_s) for place, shot in enumerate(of_one_run(*shots))]
+    return [
+        worsening.is_worth_notifying(shot, 1000.0 + place * every_s) for place, shot in enumerate(of_one_run(*shots))
+    ]
 
 
 @pytest.mark.parametrize("bad", [SLOW, STALLED, FAILED, DONE, GRAVE], ids=["slow", "stalled", "failed", "done", "nan"])
@@ -54,20 +56,25 @@ def test_another_run_that_is_watched_is_as_it_is():
     worsening = Worsening(begun=True)
     calm, done = of_one_run(CALM, DONE)
     other = snapshots.replace(done, run=snapshots.replace(done.run, id="other"))
-    assert [worsening.news(shot, 0.0) for shot in (calm, other, calm, done)] == [False, False, False, True]
+    assert [worsening.is_worth_notifying(shot, 0.0) for shot in (calm, other, calm, done)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_sequences():
     failed = snapshots.replace(FAILED, verdict="rank 3 failed; exit 1")
-    assert sequence("bell", failed, {}) == "\x07"
-    assert sequence("off", failed, {}) == ""
+    assert notification_sequence("bell", failed, {}) == "\x07"
+    assert notification_sequence("off", failed, {}) == ""
     nine = "\x1b]9;ddpmon gpt2-124m: rank 3 failed; exit 1\x1b\\"
     seven = "\x1b]777;notify;ddpmon gpt2-124m;rank 3 failed, exit 1\x1b\\"
-    assert sequence("desktop", failed, {"TERM": "xterm-256color"}) == nine + seven
-    assert sequence("desktop", failed, {"TERM": "foot"}) == seven
-    assert sequence("desktop", failed, {"VTE_VERSION": "7600", "TERM": "xterm-256color"}) == seven
-    assert sequence("both", failed, {"TERM": "xterm-kitty"}) == "\x07" + nine
-    within = sequence("desktop", failed, {"TMUX": "/tmp/tmux-0/default,1,0", "TERM_PROGRAM": "tmux"})
+    assert notification_sequence("desktop", failed, {"TERM": "xterm-256color"}) == nine + seven
+    assert notification_sequence("desktop", failed, {"TERM": "foot"}) == seven
+    assert notification_sequence("desktop", failed, {"VTE_VERSION": "7600", "TERM": "xterm-256color"}) == seven
+    assert notification_sequence("both", failed, {"TERM": "xterm-kitty"}) == "\x07" + nine
+    within = notification_sequence("desktop", failed, {"TMUX": "/tmp/tmux-0/default,1,0", "TERM_PROGRAM": "tmux"})
     wrapped = [f"\x1bPtmux;{each.replace(chr(27), chr(27) * 2)}\x1b\\" for each in (nine, seven)]
     assert within == "".join(wrapped)
 
@@ -75,7 +82,7 @@ def test_sequences():
 @given(st.text(), st.text(), st.sampled_from(NOTIFY), st.booleans())
 def test_nothing_from_outside_reaches_the_terminal_as_a_command(name, verdict, way, tmux):
     shot = snapshots.replace(FAILED, verdict=verdict, run=snapshots.replace(FAILED.run, name=name))
-    written = sequence(way, shot, {"TMUX": "x"} if tmux else {})
+    written = notification_sequence(way, shot, {"TMUX": "x"} if tmux else {})
     for ours in ("\x1bPtmux;", "\x1b\x1b]", "\x1b\x1b\\", "\x1b]", "\x1b\\"):
         written = written.replace(ours, "")
     assert written.lstrip("\x07").isprintable()

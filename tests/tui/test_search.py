@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Said
-from ddpmon.tui.search import ERRORS, Search, SearchError, parse
+from ddpmon.tui.search import ERRORS, Search, SearchError, parse_search
 from ddpmon.tui.widgets.loglist import FOUND, EntryStyle, LogList, entry_lines
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
@@ -47,10 +47,10 @@ def test_a_search_goes_to_the_latest_match_and_from_match_to_match_around_the_en
 
 def test_each_line_is_searched_once_however_often_the_screen_is_drawn():
     class Counted(Search):
-        def places(self, lines):
+        def matching_lines(self, lines):
             looked = list(lines)
             searched.append(len(looked))
-            return super().places(looked)
+            return super().matching_lines(looked)
 
     searched, shown = [], LogList()
     shown.search = Counted("loss", re.compile("loss"))
@@ -89,13 +89,13 @@ def test_without_a_search_or_a_match_the_keys_say_so():
     ("loss", [0, 1]), ("Loss", [1]), (r"\d{3}", [2]), ("x*", []), ("[[a]", []), ("", []),
 ])  # fmt: skip
 def test_capital_letters_count_where_there_are_some_and_matches_of_nothing_do_not(text, found):
-    assert parse(text).places(["loss", "Loss", "123"]) == found
+    assert parse_search(text).matching_lines(["loss", "Loss", "123"]) == found
 
 
 @pytest.mark.parametrize("text", ["(", "a{9999999999999}", "(?P<1>a)", "(" * 199, "*", r"\1"])
 def test_what_is_no_regular_expression_is_said_in_one_line(text):
     with pytest.raises(SearchError, match="invalid regular expression") as raised:
-        parse(text)
+        parse_search(text)
     assert "\n" not in str(raised.value)
 
 
@@ -108,7 +108,7 @@ def test_while_an_expression_is_typed_the_line_says_what_it_does_or_what_is_wron
 
 def test_a_search_that_would_never_end_is_given_up():
     with pytest.raises(SearchError, match="takes too long"):
-        parse("(a+)+$").places(["a" * 60 + "!"])
+        parse_search("(a+)+$").matching_lines(["a" * 60 + "!"])
     source = printing()
     source.said = [Said(0, "out", ["a" * 60 + "!"])]
     _, text = drive(source, "7", "slash", *typed("(a+)+!!"), "enter", size=(100, 24))
@@ -121,7 +121,7 @@ def test_a_search_that_would_never_end_is_given_up():
     ("mean error: 0.31", False), ("the Error is small: 3", False), ("loss 0.4", False),
 ])  # fmt: skip
 def test_errors_are_what_programs_print_when_something_failed(line, is_error):
-    assert bool(ERRORS.spans(line)) is is_error
+    assert bool(ERRORS.match_spans(line)) is is_error
 
 
 def test_e_goes_to_the_last_error_of_the_ranks_that_are_shown():
@@ -149,7 +149,7 @@ def test_a_match_is_highlighted_wherever_its_line_is_wrapped_or_cut():
 
 def test_a_match_in_a_line_of_many_rows_is_shown_whole():
     entry = FoldedLine("word " * 60 + "end", "out", {0})
-    style = EntryStyle(40, 3, 4, parse("end"))
+    style = EntryStyle(40, 3, 4, parse_search("end"))
     assert highlighted(entry_lines(entry, style))[-1] == ""
     assert highlighted(entry_lines(entry, style, chosen=True))[-1] == "end"
 

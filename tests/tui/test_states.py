@@ -81,7 +81,7 @@ def test_what_may_still_run_elsewhere_is_not_said_to_have_ended():
 def test_stale_says_since_when_and_what_that_means_on_every_screen(keys):
     def is_muted(app, _):
         shown = app.view.panes[1]
-        assert shown._palette is app.palette.muted
+        assert shown._palette is app.palette.all_muted
 
     source = FakeSource(snapshots.slow(), silent=14.0)
     _, text = drive(source, *keys, is_muted, size=(120, 30))

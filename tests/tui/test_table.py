@@ -7,7 +7,7 @@ from ddpmon.tui.views import VIEW_FACTS, ViewName
 
 
 def made():
-    return table.views(Here(), lambda: None)
+    return table.screens_by_name(Here(), lambda: None)
 
 
 def test_every_name_is_described_and_has_a_screen():

@@ -22,8 +22,8 @@ def config_() -> int:
     from ddpmon.tui import config_check, preferences
 
     given = config.current()
-    config_check.check()
-    saved, trouble = preferences.saved()
+    config_check.check_config()
+    saved, trouble = preferences.saved_choices()
     found = "" if given.path.is_file() else " (there is none yet)"
     lines = [f"# config file: {given.path}{found}", *_settings(saved), *_table("keys", given.keys)]
     for name, colours in given.themes.items():

@@ -50,28 +50,34 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
     from ddpmon.tui import config_check, picture
     from ddpmon.tui.app import DdpmonApp
 
-    config_check.check()
+    config_check.check_config()
     source, place = _opened(run)
     try:
         app = DdpmonApp(source, readonly=True, place=place)
         view = ViewName(screen)
-        look, made = picture.whole(app), [""]
+        look, made = picture.completeness_check(app), [""]
 
         def take() -> bool:
             if app.view_name is not view and app.playback.newest is not None:
-                opening = (app.inspecting.open, ViewName.WORLD) if view is ViewName.INSPECT else (app.action_go, view)
+                opening = (
+                    (app.inspecting.inspect_rank, ViewName.WORLD) if view is ViewName.INSPECT else (app.action_go, view)
+                )
                 app.call_later(*opening)
                 return False
             enough = look()
-            made[0] = f"{picture.text(app)}\n" if suffix == "txt" else picture.svg(app, f"ddpmon {app.watched.name}")
+            made[0] = (
+                f"{picture.screen_text(app)}\n"
+                if suffix == "txt"
+                else picture.screen_svg(app, f"ddpmon {app.watched.name}")
+            )
             return enough
 
-        asyncio.run(picture.draw(app, size, (), take, within_s=ANSWER_S))
+        asyncio.run(picture.draw_until(app, size, (), take, within_s=ANSWER_S))
         if app.playback.newest is None:
             raise HubUnreachableError("the run's hub does not answer; ddpmon report reads its recording")
     finally:
         source.close()
-    content = picture.png(made[0]) if suffix == "png" else made[0].encode("utf-8", "replace")
+    content = picture.svg_to_png(made[0]) if suffix == "png" else made[0].encode("utf-8", "replace")
     with drafted(output) as draft:
         if draft is None:
             click.echo(content.decode(), nl=False)

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import CURSOR, Line, cut, fit, wrap
+from ddpmon.tui.lines import CURSOR, Line, cut_text, fit_line, wrap_text
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
 
@@ -46,20 +46,20 @@ class Answer:
     value: str
 
 
-def boxed(heading: str, body: list[Line], width: int) -> list[Line]:
+def draw_box(heading: str, body: list[Line], width: int) -> list[Line]:
     """Return the lines in a box of `width` columns, with a heading in its upper edge."""
     inner = max(1, width - 4)
-    heading = cut(heading, inner)
-    upper: Line = [*fit([("┌─", "rule"), (heading, "strong")], 2 + cell_len(heading))]
+    heading = cut_text(heading, inner)
+    upper: Line = [*fit_line([("┌─", "rule"), (heading, "strong")], 2 + cell_len(heading))]
     upper.append(("─" * (inner - cell_len(heading) + 1) + "┐", "rule"))
-    lines: list[Line] = [[("│ ", "rule"), *fit(line, inner), (" │", "rule")] for line in body]
+    lines: list[Line] = [[("│ ", "rule"), *fit_line(line, inner), (" │", "rule")] for line in body]
     return [upper, *lines, [("└" + "─" * (width - 2) + "┘", "rule")]]
 
 
-def option(text: str, width: int, *, chosen: bool) -> Line:
+def option_line(text: str, width: int, *, chosen: bool) -> Line:
     """Return an option of a list in `width` columns; `chosen` says whether the cursor is on it."""
     role = "strong+select" if chosen else "text"
-    return fit([(f"{CURSOR} " if chosen else "  ", role), (cut(text, width - 2), role)], width, role)
+    return fit_line([(f"{CURSOR} " if chosen else "  ", role), (cut_text(text, width - 2), role)], width, role)
 
 
 class QuestionBox(Pane):
@@ -73,14 +73,14 @@ class QuestionBox(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         inner = max(1, width - 4)
         room = max(0, height - len(self.answers) - 2)
-        rows = wrap(self.text, inner)[: max(0, room - 1)]
+        rows = wrap_text(self.text, inner)[: max(0, room - 1)]
         body: list[Line] = [[(row, "text")] for row in rows]
         if len(rows) < room:
             body.append([])
         for place, answer in enumerate(self.answers):
             text = f"{answer.keys[0]}  {answer.label}"
-            body.append(option(text, inner, chosen=place == self.focused_answer))
-        return boxed(self.heading, body, width)
+            body.append(option_line(text, inner, chosen=place == self.focused_answer))
+        return draw_box(self.heading, body, width)
 
     def answers_from(self, height: int) -> int:
         """Return the line of the first answer in a box of `height` lines."""
@@ -89,7 +89,7 @@ class QuestionBox(Pane):
     async def on_click(self, event: events.Click) -> None:
         place = event.y - self.answers_from(self.size.height)
         if 0 <= place < len(self.answers) and isinstance(self.screen, Dialog):
-            self.screen.answer(place)
+            self.screen.answer_at(place)
 
 
 class Dialog(Overlay[str]):
@@ -117,10 +117,10 @@ class Dialog(Overlay[str]):
         width = min(64, self.app.size.width)
         self.box.styles.width = width
         self.box.styles.height = min(
-            len(wrap(self.box.text, max(1, width - 4))) + len(self.box.answers) + 3, self.app.size.height
+            len(wrap_text(self.box.text, max(1, width - 4))) + len(self.box.answers) + 3, self.app.size.height
         )
 
-    def answer(self, place: int) -> None:
+    def answer_at(self, place: int) -> None:
         """Give the answer at this place."""
         self.dismiss(self.box.answers[place].value)
 
@@ -128,7 +128,7 @@ class Dialog(Overlay[str]):
         for place, answer in enumerate(self.box.answers):
             if event.character is not None and event.character in answer.keys:
                 event.stop()
-                self.answer(place)
+                self.answer_at(place)
                 return
 
     def action_move(self, by: int) -> None:
@@ -136,10 +136,10 @@ class Dialog(Overlay[str]):
         self.box.redraw()
 
     def action_take(self) -> None:
-        self.answer(self.box.focused_answer)
+        self.answer_at(self.box.focused_answer)
 
     def action_first(self) -> None:
-        self.answer(0)
+        self.answer_at(0)
 
 
 _LONGEST = 200
@@ -161,7 +161,7 @@ class TypedLine(Pane, Generic[Parsed]):
             note, role = f"▲ {error}", "warn"
         typed = self.text[-max(1, width - 6) :]
         line: Line = [(" / ", "key"), (typed, "strong"), (" ", "strong+select")]
-        return [[*line, (cut(f"  {note}", max(0, width - len(typed) - 4)), role)]]
+        return [[*line, (cut_text(f"  {note}", max(0, width - len(typed) - 4)), role)]]
 
     def parsed(self) -> Parsed:
         """Return the parsed text.
@@ -242,43 +242,43 @@ class PickBox(Pane):
         self._top = 0
 
     @property
-    def found(self) -> list[str]:
+    def found_values(self) -> list[str]:
         """Return the values of the entries whose names contain the typed text."""
         typed = self.typed.casefold()
         return [value for value, name in self.offered.entries if typed in name.casefold()]
 
-    def type(self, text: str) -> None:
+    def show_matches(self, text: str) -> None:
         """Show only the entries whose names contain `text`; ignore a text that no name contains."""
         before, self.typed = self.typed, text
-        if not self.found:
+        if not self.found_values:
             self.typed = before
-        if self.value not in self.found:
-            self.value = self.found[0]
+        if self.value not in self.found_values:
+            self.value = self.found_values[0]
         self.redraw()
 
     def rub_out(self) -> None:
         """Delete the last typed character."""
-        self.type(self.typed[:-1])
+        self.show_matches(self.typed[:-1])
 
     def move(self, by: int) -> None:
         """Move the cursor by this number of entries, but not beyond the ends."""
-        found = self.found
+        found = self.found_values
         place = found.index(self.value) if self.value in found else 0
         self.value = found[max(0, min(place + by, len(found) - 1))]
         self.redraw()
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        inner, rows, found = max(1, width - 4), max(1, height - _AROUND), self.found
+        inner, rows, found = max(1, width - 4), max(1, height - _AROUND), self.found_values
         place = found.index(self.value) if self.value in found else 0
         self._top = max(place - rows + 1, min(self._top, place, max(0, len(found) - rows)))
         names = dict(self.offered.entries)
         shown = found[self._top : self._top + rows]
-        body = [option(names[value], inner, chosen=value == self.value) for value in shown]
+        body = [option_line(names[value], inner, chosen=value == self.value) for value in shown]
         body += [[]] * (rows - len(body))
         typed: Line = [("type to search; enter chooses, esc cancels", "muted")]
         if self.typed:
             typed = [("/ ", "key"), (self.typed, "strong")]
-        return boxed(self.offered.heading, [*body, typed], width)
+        return draw_box(self.offered.heading, [*body, typed], width)
 
     def on_mouse_scroll_down(self) -> None:
         self.move(1)
@@ -289,8 +289,12 @@ class PickBox(Pane):
     async def on_click(self, event: events.Click) -> None:
         """Choose the entry that was clicked."""
         place = self._top + event.y - 1
-        if 0 < event.y <= self.size.height - _AROUND and place < len(self.found) and isinstance(self.screen, Picker):
-            self.screen.dismiss(self.found[place])
+        if (
+            0 < event.y <= self.size.height - _AROUND
+            and place < len(self.found_values)
+            and isinstance(self.screen, Picker)
+        ):
+            self.screen.dismiss(self.found_values[place])
 
 
 class Picker(Overlay[str]):
@@ -328,7 +332,7 @@ class Picker(Overlay[str]):
     def on_key(self, event: events.Key) -> None:
         if event.character is not None and event.is_printable:
             event.stop()
-            self.box.type(self.box.typed + event.character)
+            self.box.show_matches(self.box.typed + event.character)
 
     def action_move(self, by: int) -> None:
         self.box.move(by)

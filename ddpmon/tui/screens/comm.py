@@ -14,8 +14,8 @@ from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot
 from ddpmon.tui import keys
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Box
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_sentence, plain
-from ddpmon.tui.screens.view import View, edges, give
+from ddpmon.tui.lines import Line, cut_sentence, plain_text
+from ddpmon.tui.screens.view import View, head_and_key_lines, set_heights
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
@@ -49,7 +49,7 @@ class Hint(Pane):
         if count:
             alternative = "the ranks" if self.buckets_shown else f"the all-reduce of {count} bucket{'s' * (count != 1)}"
             return [[(" b ", "key"), (alternative, "muted")]]
-        return [[(" " + cut_sentence(plain(why_no_buckets(frame.snapshot)), width - 1), "muted")]]
+        return [[(" " + cut_sentence(plain_text(why_no_buckets(frame.snapshot)), width - 1), "muted")]]
 
 
 class Comm(View):
@@ -93,7 +93,7 @@ class Comm(View):
         recorded = snapshot is not None and bool(snapshot.buckets)
         self.buckets.active = self.buckets.active and recorded
         whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-        head, keybar = edges(width, height)
+        head, keybar = head_and_key_lines(width, height)
         body = height - 4
         cost_lines = 1 if snapshot is None else len(cost.cost(snapshot, width, self.cost.over)) + 1
         shown = None if snapshot is None else cost.view_over(snapshot, self.cost.over)
@@ -112,7 +112,7 @@ class Comm(View):
         if arranged == self._arranged:
             return
         self._arranged = arranged
-        give(
+        set_heights(
             (self.head, head), (self.cost, cost_room * whole), (self.hint, hint), (self.lists, lists * whole),
             (self.sync_lanes, past), (self.wait_lanes, wait_lanes), (self.keys, keybar),
         )  # fmt: skip

@@ -12,7 +12,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
+from ddpmon.tui.lines import Line, cut_text, fit_line, line_width, pane_title, plain_text, wrap_text
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.screens.scrolled import Scrolled, Text
 
@@ -29,20 +29,20 @@ def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
     """Return the result of `comparison.build` in lines of `width` columns."""
     word, role = _OUTCOMES.get(compared["outcome"], (compared["outcome"].upper(), "strong"))
     lines: list[Line] = [[(f" {word}", role), ("   B against A", "muted")]]
-    lines += [[(" " + row, "strong")] for row in wrap(f"{plain(compared['verdict'])}.", width - 2)]
+    lines += [[(" " + row, "strong")] for row in wrap_text(f"{plain_text(compared['verdict'])}.", width - 2)]
     lines.append([])
     for name in ("a", "b"):
-        rows = wrap(plain(comparison.title(compared[name])), width - 5)
+        rows = wrap_text(plain_text(comparison.title(compared[name])), width - 5)
         lines += [[(f" {name.upper() if not i else ' '}  ", "key"), (row, "text")] for i, row in enumerate(rows)]
-    lines += [[], title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
+    lines += [[], pane_title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
     lines += [_cells(row) for row in comparison.numbers(compared)]
-    lines += [[], title("ms a step: mean of all ranks, and of the slowest rank in each step", width)]
+    lines += [[], pane_title("ms a step: mean of all ranks, and of the slowest rank in each step", width)]
     lines += _phases(compared, width)
-    lines += [[], title("why", width)]
+    lines += [[], pane_title("why", width)]
     for word, sentence in comparison.sentences(compared):
-        rows = wrap(plain(sentence), width - 9)
+        rows = wrap_text(plain_text(sentence), width - 9)
         lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
-    return [*lines, [], *([(" " + row, "muted")] for row in wrap(comparison.CERTAINTY, width - 2))]
+    return [*lines, [], *([(" " + row, "muted")] for row in wrap_text(comparison.CERTAINTY, width - 2))]
 
 
 def _phases(compared: dict[str, Any], width: int) -> list[Line]:
@@ -58,14 +58,14 @@ def _phases(compared: dict[str, Any], width: int) -> list[Line]:
     for line, change in zip(lines, changes, strict=True):
         length = round(half * abs(change) / most) if abs(change) >= _LEAST_MS else 0
         less, more = (length, 0) if change < 0 else (0, length)
-        line[:] = fit(line, _NAME + 6 * _CELL + 4)
+        line[:] = fit_line(line, _NAME + 6 * _CELL + 4)
         line += [(" " * (half - less), "text"), ("█" * less, "ok"), ("│", "rule"), ("█" * more, "warn")]
     return [header, *lines]
 
 
 def _cells(row: tuple[str, ...], role: str = "text") -> Line:
     """Return a name and its numbers as one line."""
-    line: Line = [(f" {cut(row[0], _NAME - 1):<{_NAME - 1}}", "muted")]
+    line: Line = [(f" {cut_text(row[0], _NAME - 1):<{_NAME - 1}}", "muted")]
     for place, cell in enumerate(row[1:]):
         change = role == "text" and place % 3 == 2
         change_role = "strong" if cell.strip("+-0.,") else "muted"
@@ -83,22 +83,24 @@ class _Comparison(Text):
         self._heading = heading
 
     def heading(self, width: int) -> list[Line]:
-        return [title(self._heading, width)]
+        return [pane_title(self._heading, width)]
 
     def lines(self, frame: Frame, width: int) -> list[Line]:
         if self.error:
-            rows = wrap(self.error, width - 3)
+            rows = wrap_text(self.error, width - 3)
             return [[("▲ " if not i else "  ", "warn"), (row, "warn")] for i, row in enumerate(rows)]
         if self.made is None:
             return [[(" reading both recordings…", "info")]]
-        return [line if size(line) <= width else _columns(line, width) for line in comparison_lines(self.made, width)]
+        return [
+            line if line_width(line) <= width else _columns(line, width) for line in comparison_lines(self.made, width)
+        ]
 
 
 def _columns(line: Line, width: int) -> Line:
     """Return the pieces of a line that fit uncut."""
     fitted: Line = []
     for piece in line:
-        if size([*fitted, piece]) > width:
+        if line_width([*fitted, piece]) > width:
             break
         fitted.append(piece)
     return fitted
@@ -111,7 +113,7 @@ class Compare(Scrolled):
 
     def __init__(self, a: Run, b: Run, palette: Palette) -> None:
         self._a, self._b = a, b
-        self._comparison = _Comparison(f"A {plain(a.name)}   B {plain(b.name)}   did it help?")
+        self._comparison = _Comparison(f"A {plain_text(a.name)}   B {plain_text(b.name)}   did it help?")
         super().__init__(self._comparison, palette, Frame())
 
     def on_mount(self) -> None:

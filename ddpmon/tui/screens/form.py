@@ -19,9 +19,9 @@ from textual.widgets import Input
 
 from ddpmon.errors import DdpmonError
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import CURSOR, Line, cut, wrap
+from ddpmon.tui.lines import CURSOR, Line, cut_text, wrap_text
 from ddpmon.tui.palette import NONE, Palette
-from ddpmon.tui.screens.ask import boxed
+from ddpmon.tui.screens.ask import draw_box
 from ddpmon.tui.widgets.pane import Pane
 
 _MAX_ENTRIES = 10_000
@@ -92,7 +92,7 @@ class _Top(Pane):
         self._heading = heading
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        return boxed(self._heading, [], width)[:1]
+        return draw_box(self._heading, [], width)[:1]
 
 
 class _Label(Pane):
@@ -143,17 +143,17 @@ class _Foot(Pane):
         if self.busy:
             note: list[Line] = [[(self.busy, "info")]]
         elif self.error:
-            rows = wrap(self.error, inner - 2)
+            rows = wrap_text(self.error, inner - 2)
             if len(rows) > _NOTE:
-                rows = [rows[0], cut(" ".join(rows[1:]), inner - 2)]
+                rows = [rows[0], cut_text(" ".join(rows[1:]), inner - 2)]
             note = [[("▲ " if row == 0 else "  ", "warn"), (text, "warn")] for row, text in enumerate(rows)]
         else:
-            note = [[(row, "muted")] for row in wrap(self.help, inner)[:_NOTE]]
+            note = [[(row, "muted")] for row in wrap_text(self.help, inner)[:_NOTE]]
         keys: Line = []
         for key, label, _ in self.keys:
             keys += [(key, "key"), (f" {label}   ", "muted")]
         note = [[]] * (height - _NOTE - 2) + note
-        return boxed("", [*note, *([[]] * (height - 2 - len(note))), keys], width)[1:]
+        return draw_box("", [*note, *([[]] * (height - 2 - len(note))), keys], width)[1:]
 
     async def on_click(self, event: events.Click) -> None:
         column = event.x - 2
@@ -169,7 +169,7 @@ class _Foot(Pane):
 class _TooSmall(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         text = f"this form needs a terminal of {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines; esc cancels"
-        return [[(row, "warn")] for row in wrap(text, width)]
+        return [[(row, "warn")] for row in wrap_text(text, width)]
 
 
 class Form(ModalScreen[object]):

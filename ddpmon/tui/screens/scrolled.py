@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import CURSOR, Line, title, wrap
+from ddpmon.tui.lines import CURSOR, Line, pane_title, wrap_text
 from ddpmon.tui.palette import VARIABLE, Palette
 from ddpmon.tui.screens.ask import Overlay
 from ddpmon.tui.widgets.runlist import WATCHED
@@ -82,13 +82,13 @@ _WORDS = (
 
 def help_lines(width: int, frame: Frame) -> list[Line]:
     """Return the text of the help, with the keys of the current screen."""
-    lines = [title("keys", width)]
+    lines = [pane_title("keys", width)]
     entries = [(key.shown, key.help) for key in keys.available(frame)]
     for heading, rows in ((None, entries), ("words and signs", _WORDS)):
         if heading:
-            lines += [[], title(heading, width)]
+            lines += [[], pane_title(heading, width)]
         for name, text in rows:
-            wrapped = wrap(text, width - 13)
+            wrapped = wrap_text(text, width - 13)
             lines.append([(f" {name:<10} ", "key"), (wrapped[0], "text")])
             lines += [[(" " * 12 + row, "text")] for row in wrapped[1:]]
     return lines

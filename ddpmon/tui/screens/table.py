@@ -57,7 +57,7 @@ _KINDS: dict[ViewName, type[Blocks]] = {
 }
 
 
-def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
+def screens_by_name(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
     """Return every screen by its name.
 
     Args:
@@ -74,7 +74,7 @@ def views(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
     for name in ViewName:
         if name not in made:
             raise LookupError(f"no screen is made for {name!r}")
-        if dead := keys.needed(name) - set(made[name].actions):
+        if dead := keys.needed_actions(name) - set(made[name].actions):
             raise LookupError(f"{name}: its keys ask for {', '.join(sorted(dead))}, which the screen does not do")
     return made
 

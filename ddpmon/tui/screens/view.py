@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ddpmon.messages import ViewRequest, merge_requests
-from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, Block, Box, arrange
+from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, Block, Box, arrange_blocks
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.palette import DARK, Palette
@@ -64,7 +64,7 @@ class Chooser(Protocol):
         """Return the list to choose from."""
 
 
-def edges(width: int, height: int) -> tuple[int, int]:
+def head_and_key_lines(width: int, height: int) -> tuple[int, int]:
     """Return the lines of the head and of the keys. On a small screen, the head gets all lines but the keys'."""
     if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
         return 3, 1
@@ -72,7 +72,7 @@ def edges(width: int, height: int) -> tuple[int, int]:
     return max(1, height - keys), keys
 
 
-def give(*parts: tuple[Widget, int]) -> None:
+def set_heights(*parts: tuple[Widget, int]) -> None:
     """Set the height of each part of a screen in lines; a part with 0 lines is hidden."""
     for part, lines in parts:
         part.display = lines > 0
@@ -238,8 +238,8 @@ class Blocks(View):
 
     def share_out(self) -> None:
         width, height = self.app.size
-        head, keys = edges(width, height)
-        give((self.head, head), (self.keys, keys))
+        head, keys = head_and_key_lines(width, height)
+        set_heights((self.head, head), (self.keys, keys))
         whole = self._body.display = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
         boxes = self._arranged(width, height - head - keys, whole=whole)
         if boxes == self._boxes:
@@ -265,7 +265,7 @@ class Blocks(View):
         frame = self.shown
         first = self.pane.needs(frame, width, height) if isinstance(self.pane, BlockPane) else None
         needs = [first or Block(LEAST_WIDTH, 1), *(block.needs(frame, width, height) for block in self.blocks)]
-        placed = iter(arrange([need for need in needs if need is not None], width, height))
+        placed = iter(arrange_blocks([need for need in needs if need is not None], width, height))
         return [None if need is None else next(placed) for need in needs]
 
     def on_click(self) -> None:

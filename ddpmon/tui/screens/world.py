@@ -14,7 +14,7 @@ from ddpmon.tui import keys
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, WIDE
 from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.frame import arriving
-from ddpmon.tui.screens.view import View, edges, give
+from ddpmon.tui.screens.view import View, head_and_key_lines, set_heights
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.failure import FailurePane, failure_lines
 from ddpmon.tui.widgets.findinglist import EventList, FindingList, findings_height
@@ -55,7 +55,7 @@ _CHARTS, _CHARTS_MOST = 18, 24
 """Height in lines that charts get before findings, and their maximum height, above which they show no more."""
 
 
-def plan(
+def divide_lines(
     width: int, height: int, ranks: int, map_lines: int, *, arriving: bool = False, findings: int = 0
 ) -> Arrangement:  # fmt: skip
     """Divide the lines of the screen among its parts.
@@ -63,7 +63,7 @@ def plan(
     The table needs a line per rank and two more; charts, `findings` lines and the mean step share the rest. Findings
     are shown only if one of them fits with its advice. While ranks are `arriving`, events replace the charts.
     """
-    head, keybar = edges(width, height)
+    head, keybar = head_and_key_lines(width, height)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Arrangement(head, keys=keybar)
     body = height - 4
@@ -153,7 +153,7 @@ class World(View):
             early = arriving(snapshot)
             ranks = len(snapshot.ranks)
             findings = findings_height(snapshot, width)
-        arranged = plan(width, height, ranks, map_lines, arriving=early, findings=findings)
+        arranged = divide_lines(width, height, ranks, map_lines, arriving=early, findings=findings)
         left = width * 2 // 3 if arranged.events else width
         failed = failure_lines(snapshot, left, arranged.upper)
         if self._plan == (arranged, failed):
@@ -161,7 +161,7 @@ class World(View):
         self._plan = arranged, failed
         charts = arranged.upper - failed if arranged.charts else 0
         happened = arranged.events and (width >= WIDE or not failed)
-        give(
+        set_heights(
             (self.head, arranged.head), (self.upper, arranged.upper), (self.map, arranged.world),
             (self.table, arranged.table), (self.findings, arranged.findings), (self.lower, arranged.phases),
             (self.keys, arranged.keys), (self.failure, failed), (self.charts, charts),

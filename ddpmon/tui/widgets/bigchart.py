@@ -10,19 +10,19 @@ from textual import events
 from ddpmon import numbers
 from ddpmon.messages import SERIES_MOST, Series, SeriesRequest, SeriesView, ViewRequest
 from ddpmon.tui import axis, curves
-from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity
-from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, selected, size, title
-from ddpmon.tui.units import written
+from ddpmon.tui.chart_choice import ChartChoice, measured_each, quantity_named
+from ddpmon.tui.frame import Frame, finite_or_none
+from ddpmon.tui.lines import Line, cut_text, line_width, mark_selected, pane_title
+from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.chart import (
     LABEL,
     ChoosingChart,
     Style,
     bounds_of,
-    drawn,
+    draw_curves,
     empty_note,
+    empty_reason,
     held_s,
-    nothing,
     requested_series,
     style_of,
 )
@@ -88,31 +88,31 @@ class BigChart(ChoosingChart):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         series, choice = requested_series(frame, self.choice), self.choice
         if series is None:
-            return [title(quantity(choice.name).chart, width), [(" coming…", "muted")]]
+            return [pane_title(quantity_named(choice.name).chart, width), [(" coming…", "muted")]]
         span = self._shown(series)
         place = self._point(series, span)
         if self.pointed is not None and self.pointed[0] >= LABEL:
-            place = curves.nearest(series.seconds, span, self._moment(self.pointed[0], span))
+            place = curves.nearest_point(series.seconds, span, self._moment(self.pointed[0], span))
         dots = 2 * (width - LABEL)
-        cursor = None if place is None else curves.column(series.seconds[place], span, dots) // 2
+        cursor = None if place is None else curves.column_of_moment(series.seconds[place], span, dots) // 2
         heading = self._heading(series, span)
         style = style_of(choice, frame)
         if isinstance(series, SeriesView) and all(rank is None for rank in series.worst):  # one rank logs it
             style = replace(style, roles=(None, "info"))
         bounds = bounds_of(series, style, span)
         heading += "" if bounds is None else bounds.note(style)
-        lines = [title(heading, width, self._legend(style, width - size([(heading, "")]) - 4))]
-        cells = drawn(series, style, width, height - 1 - _BELOW, bounds, span, cursor)
+        lines = [pane_title(heading, width, self._legend(style, width - line_width([(heading, "")]) - 4))]
+        cells = draw_curves(series, style, width, height - 1 - _BELOW, bounds, span, cursor)
         if cells is None:
-            note = empty_note(series, log=choice.log, otherwise=nothing(frame.snapshot, choice.name))
-            return [*lines, [("  " + cut(note, width - 2), "muted")]]
+            note = empty_note(series, log=choice.log, otherwise=empty_reason(frame.snapshot, choice.name))
+            return [*lines, [("  " + cut_text(note, width - 2), "muted")]]
         if self._drag is not None:
-            cells = [selected(line, min(self._drag), max(self._drag) + 1) for line in cells]
+            cells = [mark_selected(line, min(self._drag), max(self._drag) + 1) for line in cells]
         return [*lines, *cells, *self._axis(series, span, width, cursor), *self._values(series, span, place)]
 
     def _heading(self, series: ChartSeries, span: tuple[float, float]) -> str:
         first, last = self._extent(series)
-        text = quantity(self.choice.name).chart + (", log scale" if self.choice.log else "")
+        text = quantity_named(self.choice.name).chart + (", log scale" if self.choice.log else "")
         if self.choice.log and any(value is not None and value <= 0 for value in series.low):
             text += " (without values of 0 and less)"
         if span[0] <= first and span[1] >= last:
@@ -130,7 +130,7 @@ class BigChart(ChoosingChart):
         legend: Line = []
         for mark, role, name in entries:
             longer: Line = [*legend, *([("  ", "muted")] if legend else []), (mark, role), (f" {name}", "muted")]
-            if size(longer) > width:
+            if line_width(longer) > width:
                 break
             legend = longer
         return legend
@@ -139,25 +139,28 @@ class BigChart(ChoosingChart):
         """Return the horizontal axis, with ✖ at each value that is not finite, and the line of times below it."""
         columns = width - LABEL
         broken = {
-            curves.column(at, span, 2 * columns) // 2
+            curves.column_of_moment(at, span, 2 * columns) // 2
             for at, *values in zip(series.seconds, series.low, series.median, series.high, strict=False)
-            if span[0] <= at <= span[1] and any(value is not None and finite(value) is None for value in values)
+            if span[0] <= at <= span[1] and any(value is not None and finite_or_none(value) is None for value in values)
         }
         rule: Line = [(" " * (LABEL - 1) + "└", "rule")]
         for x in range(columns):
             rule.append(("✖", "bad") if x in broken else ("┴", "key") if x == cursor else ("─", "rule"))
-        return [rule, [(" " * LABEL + axis.moments(*span, columns), "muted")]]
+        return [rule, [(" " * LABEL + axis.span_labels(*span, columns), "muted")]]
 
     def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
         """Return the index of the point that is nearest to the cursor and on the chart."""
-        return curves.nearest(series.seconds, span, span[1] if self._at_s is None else self._at_s)
+        return curves.nearest_point(series.seconds, span, span[1] if self._at_s is None else self._at_s)
 
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
         """Return the values under the cursor, in two lines."""
         if place is None:
             return [[(" ddpmon recorded nothing in this time", "muted")]]
-        shown = quantity(self.choice.name)
-        when: Line = [(" at ", "muted"), (axis.moment(series.seconds[place], min(span[1] - span[0], 60.0)), "strong")]
+        shown = quantity_named(self.choice.name)
+        when: Line = [
+            (" at ", "muted"),
+            (axis.moment_label(series.seconds[place], min(span[1] - span[0], 60.0)), "strong"),
+        ]
         worst = None
         if isinstance(series, SeriesView):
             worst = series.worst[place]
@@ -174,7 +177,7 @@ class BigChart(ChoosingChart):
             parts.append(("smoothed", curves.smoothed(series.median[: place + 1], self.choice.smoothing)[-1]))
         values: Line = []
         for name, value in parts:
-            values += [(f" {name} ", "muted"), (f"{written(shown.unit)(value):<6}", "text")]
+            values += [(f" {name} ", "muted"), (f"{value_formatter(shown.unit)(value):<6}", "text")]
             if worst is not None and name == shown.worse and self.choice.name != "step":
                 values.append((f" rank {worst} ", "warn" if self._alarmed else "info"))
         if worst is not None and self.choice.name == "step":
@@ -206,9 +209,9 @@ class BigChart(ChoosingChart):
             return
         dots = 2 * self._columns
         # The target is the point nearest to the middle of a column, so that "left" undoes "right".
-        dot = 2 * (curves.column(series.seconds[place], span, dots) // 2 + by) + 0.5
+        dot = 2 * (curves.column_of_moment(series.seconds[place], span, dots) // 2 + by) + 0.5
         at = span[0] + dot / max(1, dots - 1) * (span[1] - span[0])
-        target = curves.nearest(series.seconds, span, at)
+        target = curves.nearest_point(series.seconds, span, at)
         if target is None or target == place:
             target = place + (1 if by > 0 else -1)
         if 0 <= dot < dots and 0 <= target < len(series.seconds) and span[0] <= series.seconds[target] <= span[1]:

@@ -6,8 +6,8 @@ from textual import events
 
 from ddpmon import numbers
 from ddpmon.messages import BucketView, Snapshot
-from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, joined, plain, title, under_cursor, wrap
+from ddpmon.tui.frame import Frame, finite_or_none
+from ddpmon.tui.lines import Line, cut_text, join_pieces, pane_title, plain_text, under_cursor, wrap_text
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.scrolling import moved
 
@@ -18,16 +18,16 @@ _PICTURE_FROM = 9
 """Height of the pane in lines from which it shows the bar of bucket sizes."""
 
 
-def name(bucket: BucketView, buckets: list[BucketView]) -> str:
+def bucket_name(bucket: BucketView, buckets: list[BucketView]) -> str:
     """Return DDP's number of a bucket, with the number of its model if there are several."""
     several = any(each.model != buckets[0].model for each in buckets)
     return f"{bucket.model}.{bucket.index}" if several else str(bucket.index)
 
 
-def span(buckets: list[BucketView]) -> tuple[float, float]:
+def bucket_span(buckets: list[BucketView]) -> tuple[float, float]:
     """Return the times of the first hand-over and of the last end, in ms after the start of the step."""
-    starts = [value for each in buckets if (value := finite(each.launch_ms)) is not None]
-    ends = [value for each in buckets if (value := finite(each.end_ms)) is not None]
+    starts = [value for each in buckets if (value := finite_or_none(each.launch_ms)) is not None]
+    ends = [value for each in buckets if (value := finite_or_none(each.end_ms)) is not None]
     return min(starts, default=0.0), max(ends, default=0.0)
 
 
@@ -42,7 +42,7 @@ def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, widt
         width: Columns of the scale.
 
     """
-    complete = all(finite(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
+    complete = all(finite_or_none(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
     if not complete or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:
         return []
 
@@ -56,13 +56,13 @@ def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, widt
     cells[mark] = ("│", "rule")
     for place in range(start, end + 1):
         cells[place] = ("═", "comm") if place >= moving else ("╌", "wait")
-    return joined(cells)
+    return join_pieces(cells)
 
 
 def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: int | None) -> list[Line]:
     """Return the header, and a line for each bucket at the places in `shown`."""
-    first, last = span(buckets)
-    ready = max((value for each in buckets if (value := finite(each.launch_ms)) is not None), default=0.0)
+    first, last = bucket_span(buckets)
+    ready = max((value for each in buckets if (value := finite_or_none(each.launch_ms)) is not None), default=0.0)
     room = width - len(_HEADER) - 3
     header = _HEADER
     if room >= _BAR_LEAST:
@@ -71,7 +71,7 @@ def bucket_lines(buckets: list[BucketView], shown: range, width: int, chosen: in
     for place in shown:
         bucket = buckets[place]
         line: Line = [
-            (f"{name(bucket, buckets):>9}", "strong"),
+            (f"{bucket_name(bucket, buckets):>9}", "strong"),
             (f"{numbers.ms(bucket.payload_bytes / numbers.KILO**2):>8}", "text"),
             (f"{numbers.ms(bucket.launch_ms):>13}{numbers.ms(bucket.end_ms):>8}", "text"),
             (f"{numbers.ms(bucket.transfer_ms):>10}", "comm"),
@@ -91,7 +91,7 @@ def sizes(buckets: list[BucketView], width: int, chosen: int | None) -> Line:
     for place, bucket in enumerate(buckets):
         before += bucket.payload_bytes
         end = round(room * before / total) if total else 0
-        label = name(bucket, buckets)
+        label = bucket_name(bucket, buckets)
         wide = end - filled
         text = (label if len(label) < wide else "").ljust(wide, "▓░"[place % 2])
         line.append((text, "comm" + "+select" * (place == chosen)))
@@ -101,11 +101,11 @@ def sizes(buckets: list[BucketView], width: int, chosen: int | None) -> Line:
 
 def contents(bucket: BucketView, label: str, width: int, height: int) -> list[Line]:
     """Return the names of a bucket's parameters, in at most `height` lines."""
-    names = [plain(each) for each in bucket.parameters]
-    rows = wrap(f"in bucket {label}: {', '.join(names) or 'names not recorded'}", width - 3)
+    names = [plain_text(each) for each in bucket.parameters]
+    rows = wrap_text(f"in bucket {label}: {', '.join(names) or 'names not recorded'}", width - 3)
     if len(rows) > height > 0:
         rows = rows[:height]
-        rows[-1] = cut(rows[-1].rstrip(",") + f", … {len(names):,} in all", width - 2)
+        rows[-1] = cut_text(rows[-1].rstrip(",") + f", … {len(names):,} in all", width - 2)
     return [[(f" {'  ' if place else ''}{row}", "text")] for place, row in enumerate(rows[:height])]
 
 
@@ -125,7 +125,7 @@ class BucketList(Pane):
         return [] if self.frame.snapshot is None else self.frame.snapshot.buckets
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        heading = title("buckets during backward ", width, _LEGEND)
+        heading = pane_title("buckets during backward ", width, _LEGEND)
         buckets = self._buckets()
         if not buckets:
             return [heading]
@@ -134,7 +134,7 @@ class BucketList(Pane):
         picture = [sizes(buckets, width - 1, self.chosen if self.active else None)] if height >= _PICTURE_FROM else []
         self._above = 2 + len(picture)
         height_left = height - len(picture)
-        names = contents(bucket, name(bucket, buckets), width - 1, self._names_room(height_left, len(buckets)))
+        names = contents(bucket, bucket_name(bucket, buckets), width - 1, self._names_room(height_left, len(buckets)))
         room = max(1, height_left - 2 - len(names))
         self._top = max(self.chosen - room + 1, min(self._top, self.chosen, len(buckets) - room), 0)
         shown = range(self._top, min(len(buckets), self._top + room))

@@ -11,10 +11,10 @@ from ddpmon.messages import Series, SeriesView, Snapshot
 from ddpmon.messages.quantities import MS, NUMBER
 from ddpmon.tui import axis, curves
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.chart_choice import ChartChoice, Offered, quantity
-from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut, joined, title
-from ddpmon.tui.units import written
+from ddpmon.tui.chart_choice import ChartChoice, Offered, quantity_named
+from ddpmon.tui.frame import Frame, finite_or_none
+from ddpmon.tui.lines import Line, cut_text, join_pieces, pane_title
+from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.pane import Actions, Pane
 
 LABEL = 7
@@ -65,7 +65,7 @@ def plot(
     layers = []
     for line in lines:
         canvas = Canvas(width, height)
-        canvas.line([row(value) for value in line.values])
+        canvas.draw_curve([row(value) for value in line.values])
         layers.append((canvas, line.role))
     spans = [_cells(row, *band, column, height) for column in range(width)]
     on_band = {role: f"{role}+band" for role in ("text", "title", *(line.role for line in lines))}
@@ -73,7 +73,7 @@ def plot(
     for y in range(height):
         dots, roles = [0] * width, ["text"] * width
         for canvas, of in layers:
-            for x, cell in enumerate(canvas.row(y)):
+            for x, cell in enumerate(canvas.row_bits(y)):
                 if cell:
                     dots[x] |= cell
                     roles[x] = of
@@ -81,7 +81,7 @@ def plot(
         for x, cell in enumerate(dots):
             mark, role = (chr(BLANK + cell), roles[x]) if cell else ("│", "title") if x == cursor else (" ", "text")
             pieces.append((mark, on_band[role] if spans[x][0] <= y <= spans[x][1] else role))
-        drawn.append(joined(pieces))
+        drawn.append(join_pieces(pieces))
     return drawn
 
 
@@ -101,7 +101,7 @@ def _cells(
 
 
 def _logarithm(values: curves.Values) -> curves.Curve:
-    return [math.log10(value) if (value := finite(each)) is not None and value > 0 else None for each in values]
+    return [math.log10(value) if (value := finite_or_none(each)) is not None and value > 0 else None for each in values]
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, floa
         [v for v, is_inside in zip(_scaled(each, style), inside, strict=False) if is_inside]
         for each in (series.low, series.median, series.high)
     )
-    bounds = curves.limits(lows, medians, highs)
+    bounds = curves.finite_limits(lows, medians, highs)
     if bounds is None:
         return None
     bottom, highest = bounds
@@ -158,15 +158,15 @@ def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, floa
         return Bounds(bottom, highest, highest)
     if style.from_zero:
         bottom = min(0.0, bottom)
-    ceiling = curves.ceiling(highs) if style.clip else None
+    ceiling = curves.chart_ceiling(highs) if style.clip else None
     return Bounds(bottom, ceiling if ceiling is not None and bottom < ceiling < highest else highest, highest)
 
 
 def _scaled(values: curves.Values, style: Style) -> curves.Curve:
-    return _logarithm(values) if style.log else [finite(value) for value in values]
+    return _logarithm(values) if style.log else [finite_or_none(value) for value in values]
 
 
-def drawn(
+def draw_curves(
     series: Series | SeriesView,
     style: Style,
     width: int,
@@ -190,19 +190,19 @@ def drawn(
     columns = width - LABEL
     if columns < 2 or height < 1 or bounds is None:
         return None
-    smooth = curves.smoothed([finite(v) for v in series.median], style.smoothing) if style.smoothing else []
+    smooth = curves.smoothed([finite_or_none(v) for v in series.median], style.smoothing) if style.smoothing else []
     low, median, high, smooth = (_scaled(values, style) for values in (series.low, series.median, series.high, smooth))
     seconds = series.seconds
     bottom, top = bounds.bottom, bounds.top
     dots = 2 * columns
-    upper = curves.curve(seconds, high, dots, max, span)
-    lower = curves.curve(seconds, low, dots, min, span)
-    middle = curves.curve(seconds, median, dots, curves.mean, span)
+    upper = curves.column_values(seconds, high, dots, max, span)
+    lower = curves.column_values(seconds, low, dots, min, span)
+    middle = curves.column_values(seconds, median, dots, curves.safe_mean, span)
     lines = [Curve(middle, "muted" if smooth else style.roles[1])]
     if style.roles[0] is not None:
         lines.insert(0, Curve(upper if style.worst == "high" else lower, style.roles[0]))
     if smooth:
-        lines.append(Curve(curves.curve(seconds, smooth, dots, curves.mean, span), "strong"))
+        lines.append(Curve(curves.column_values(seconds, smooth, dots, curves.safe_mean, span), "strong"))
     cells = plot((lower, upper), lines, (bottom, top), columns, height, cursor)
     marks = {height - 1: bottom, height // 2: bottom / 2 + top / 2 if height >= 5 else None, 0: top}
     labelled: list[Line] = []
@@ -225,12 +225,12 @@ def _label(value: float, style: Style) -> str:
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
     """Return the reason to show in a chart without curves. otherwise: the reason if there are no values at all."""
-    if log and any(finite(value) is not None for value in series.median):
+    if log and any(finite_or_none(value) is not None for value in series.median):
         return "a logarithmic scale needs values above 0; press l for a linear scale"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
 
 
-def chart(
+def draw_chart(
     series: Series | SeriesView, name: str, style: Style, width: int, height: int, *, empty: str = ""
 ) -> list[Line]:
     """Draw a chart of a whole run with title, axis and curves."""
@@ -244,16 +244,16 @@ def chart(
     bounds = bounds_of(series, style)
     if bounds is not None and len(heading + bounds.note(style)) + 2 <= width:
         heading += bounds.note(style)
-    lines = [title(heading, width)]
+    lines = [pane_title(heading, width)]
     times = int(height >= _WITH_TIMES and width >= LABEL + axis.APART)
-    cells = drawn(series, style, width, height - 1 - times, bounds)
+    cells = draw_curves(series, style, width, height - 1 - times, bounds)
     if cells is not None:
         below: Line = [(" " * LABEL, "text")]
         if times:
-            below.append((axis.moments(series.seconds[0], series.seconds[-1], width - LABEL), "muted"))
+            below.append((axis.span_labels(series.seconds[0], series.seconds[-1], width - LABEL), "muted"))
         return [*lines, *cells, *[below] * times]
     note = empty_note(series, log=style.log, otherwise=empty) if width - LABEL >= 2 else ""
-    return [*lines, *([[("  " + cut(note, width - 2), "muted")]] if note and height > 1 else [])]
+    return [*lines, *([[("  " + cut_text(note, width - 2), "muted")]] if note and height > 1 else [])]
 
 
 def _power(exponent: float) -> float:
@@ -283,11 +283,11 @@ def held_s(frame: Frame) -> float | None:
 
 def style_of(choice: ChartChoice, frame: Frame) -> Style:
     """Return the form in which the chosen quantity is drawn."""
-    shown = quantity(choice.name)
+    shown = quantity_named(choice.name)
     alarmed = choice.name == "own" and frame.snapshot is not None and frame.snapshot.severity != "info"
     roles = ("warn" if alarmed else "info" if shown.worse else None), "text" if shown.worse else "info"
     return Style(
-        written(shown.unit),
+        value_formatter(shown.unit),
         roles,
         shown.worse or "high",
         choice.log,
@@ -332,6 +332,6 @@ class ChoosingChart(Pane):
         self.redraw()
 
 
-def nothing(snapshot: Snapshot | None, name: str) -> str:
+def empty_reason(snapshot: Snapshot | None, name: str) -> str:
     """Return the text to show for a quantity without values."""
     return f"no {name} recorded yet" if name == "loss" and snapshot is not None and snapshot.step else "no steps yet"

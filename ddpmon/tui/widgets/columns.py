@@ -12,9 +12,9 @@ from ddpmon import numbers
 from ddpmon.messages import GPU, PHASES, QUANTITIES, RankView, other_quantities
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import STAGE_WORDS, finite, short_host
-from ddpmon.tui.lines import Line, padded, plain
-from ddpmon.tui.units import cell
+from ddpmon.tui.frame import STAGE_WORDS, finite_or_none, short_host
+from ddpmon.tui.lines import Line, pad_text, plain_text
+from ddpmon.tui.units import cell_formatter
 
 HEALTH_WORDS = {
     "missing": "not connected",
@@ -55,7 +55,7 @@ class RankColumn:
 
     def place(self, text: str) -> str:
         """Return a text in this column's width."""
-        return " " + padded(text, self.width - 1, left=self.left)
+        return " " + pad_text(text, self.width - 1, left=self.left)
 
     def order(self, rank: RankView) -> tuple[float, str]:
         """Return a sort key for a rank with a value; nan counts as the largest."""
@@ -68,7 +68,7 @@ class RankColumn:
 def _measured(name: str, width: int, *, role: str = "text", up: bool = False, accused: bool = False) -> RankColumn:
     """Return a column for the quantity with this name in QUANTITIES."""
     row = QUANTITIES[name]
-    written = cell(row.unit)
+    written = cell_formatter(row.unit)
     text = numbers.aligned_ms if row.unit == MS and name != "gc" else lambda value, _: written(value)
     return RankColumn(
         row.heading, width, row.get, text, role, up=up, accused=accused, of_gpu=row.where == GPU
@@ -81,7 +81,7 @@ def _whole(value: float, _: int) -> str:
 
 def how_far(rank: RankView) -> str:
     """Return the stage that a rank has reached, in words."""
-    return numbers.NONE if rank.health == "missing" else STAGE_WORDS.get(rank.stage, plain(rank.stage))
+    return numbers.NONE if rank.health == "missing" else STAGE_WORDS.get(rank.stage, plain_text(rank.stage))
 
 
 def exit_text(rank: RankView) -> str:
@@ -89,7 +89,7 @@ def exit_text(rank: RankView) -> str:
     end = rank.exit
     if end is None:
         return ""
-    return plain(end.signal) if end.signal else numbers.NONE if end.code is None else str(end.code)
+    return plain_text(end.signal) if end.signal else numbers.NONE if end.code is None else str(end.code)
 
 
 _MACHINE = {
@@ -117,7 +117,7 @@ COLUMNS: dict[str, RankColumn] = {
     "device": RankColumn(
         "device",
         8,
-        lambda rank: plain(rank.device) if rank.health != "missing" else None,
+        lambda rank: plain_text(rank.device) if rank.health != "missing" else None,
         up=True,
         left=True,
     ),
@@ -126,7 +126,7 @@ COLUMNS: dict[str, RankColumn] = {
     "steps": RankColumn("steps", 8, lambda rank: rank.steps or None, lambda value, _: numbers.count(int(value))),
     "pid": RankColumn("pid", 8, lambda rank: rank.pid or None, _whole, up=True),
     "state": RankColumn(
-        "state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain(rank.health)), left=True, accused=True
+        "state", 15, lambda rank: HEALTH_WORDS.get(rank.health, plain_text(rank.health)), left=True, accused=True
     ),
     "stage": RankColumn("stage", 22, how_far, left=True),
 }
@@ -165,7 +165,7 @@ class Sort:
 
 def gone_first(rank: RankView) -> int:
     """Return a sort key that puts dead and silent ranks first."""
-    return -grade if (grade := rank_marks.grade(rank)[0]) >= 8 else 0
+    return -grade if (grade := rank_marks.state_grade(rank)[0]) >= 8 else 0
 
 
 def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView], int] = gone_first) -> list[RankView]:
@@ -191,7 +191,7 @@ def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView],
 
 def decimals(ranks: list[RankView]) -> int:
     """Return the number of decimals for milliseconds: two if every step takes less than ten, else one."""
-    steps = [step for rank in ranks if (step := finite(rank.step_ms)) is not None]
+    steps = [step for rank in ranks if (step := finite_or_none(rank.step_ms)) is not None]
     return 2 if steps and max(steps) < 10 else 1
 
 
@@ -211,7 +211,7 @@ def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> l
 
     """
     with_gpu = any(rank.has_gpu_sample or rank.device.startswith("cuda") for rank in ranks)
-    with_exit = any(map(rank_marks.failed, ranks))
+    with_exit = any(map(rank_marks.has_failed, ranks))
     special = {"host": host_column(ranks), "gpu_number": GPU_NUMBER}
     chosen = {
         name: column

@@ -19,8 +19,8 @@ from ddpmon.messages import (
     Snapshot,
     ViewRequest,
 )
-from ddpmon.tui.frame import Frame, finite
-from ddpmon.tui.lines import Line, cut_sentence, plain, size, title, wrap
+from ddpmon.tui.frame import Frame, finite_or_none
+from ddpmon.tui.lines import Line, cut_sentence, line_width, pane_title, plain_text, wrap_text
 from ddpmon.tui.widgets.pane import Actions, Pane
 
 _NAME = 22
@@ -89,7 +89,7 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
 
 
 def _over(rank: RankView) -> float:
-    return finite(rank.over_median) or 0.0
+    return finite_or_none(rank.over_median) or 0.0
 
 
 def tree(rows: list[Branch], width: int) -> list[Line]:
@@ -100,7 +100,7 @@ def tree(rows: list[Branch], width: int) -> list[Line]:
     for branch in rows:
         marked = branch is worst and branch.value < _WELL
         role = "warn" if marked else "text" if branch.leaf else "strong"
-        share = min(1.0, max(0.0, finite(branch.value) or 0.0))
+        share = min(1.0, max(0.0, finite_or_none(branch.value) or 0.0))
         full = room if share >= _SHOWN_AS_ALL else math.floor(share * room)
         line: Line = [
             ("▲" if marked else " ", role),
@@ -111,13 +111,13 @@ def tree(rows: list[Branch], width: int) -> list[Line]:
             ("  ", "text"),
         ]
         lines.append(
-            [*line, (cut_sentence(branch.sentence, width - size(line)).rstrip("."), role if marked else "text")]
+            [*line, (cut_sentence(branch.sentence, width - line_width(line)).rstrip("."), role if marked else "text")]
         )
     return lines
 
 
 def _faster(gain: float | None) -> str:
-    gain = finite(gain)
+    gain = finite_or_none(gain)
     return numbers.NONE if gain is None else "no gain" if gain < 1.005 else f"{gain:.2f}x faster"
 
 
@@ -127,8 +127,8 @@ def _of_collectives(shown: AllReduceView) -> bool:
 
 def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Line]:
     share = numbers.percent(shown.exposed_share) + " of a step" * (width >= _WITH_WORDS)
-    total = None if finite(shown.wait_ms) is None else shown.wait_ms + shown.transfer_ms
-    speed = f"{numbers.ms(bandwidth)} GB/s" if finite(bandwidth) is not None else "needs --buckets"
+    total = None if finite_or_none(shown.wait_ms) is None else shown.wait_ms + shown.transfer_ms
+    speed = f"{numbers.ms(bandwidth)} GB/s" if finite_or_none(bandwidth) is not None else "needs --buckets"
     name = " blocked " if _of_collectives(shown) else " exposed "
     first: Line = [
         (name, "muted"), (f"{numbers.ms(total)} ms", "strong"), (f", {share}", "text"),
@@ -139,17 +139,17 @@ def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Lin
         return [first]
     second: Line = [
         (" bytes a step ", "muted"), (numbers.size(shown.payload_bytes), "text"),
-        ("   bus bandwidth ", "muted"), (speed, "text" if finite(bandwidth) is not None else "muted"),
+        ("   bus bandwidth ", "muted"), (speed, "text" if finite_or_none(bandwidth) is not None else "muted"),
     ]  # fmt: skip
-    if size(first) + size(second) + 2 <= width:
+    if line_width(first) + line_width(second) + 2 <= width:
         return [[*first, ("  ", "text"), *second]]
     return [first, second]
 
 
 def _beside(shown: AllReduceView) -> list[Line]:
     """Return a line about the time blocked in other synchronisations, if there is enough of it."""
-    beside = finite(shown.beside_ms) or 0.0
-    if not beside > _WORTH_A_LINE * (beside + (finite(shown.wait_ms + shown.transfer_ms) or 0.0)):
+    beside = finite_or_none(shown.beside_ms) or 0.0
+    if not beside > _WORTH_A_LINE * (beside + (finite_or_none(shown.wait_ms + shown.transfer_ms) or 0.0)):
         return []
     return [[
         (" in addition ", "muted"), (f"{numbers.ms(beside)} ms", "text"),
@@ -183,7 +183,9 @@ def view_over(snapshot: Snapshot, over: str) -> CostView | None:
         return snapshot.cost
     if snapshot.window is None:
         return None
-    slowest = max((rank for rank in snapshot.ranks if finite(rank.over_median) is not None), key=_over, default=None)
+    slowest = max(
+        (rank for rank in snapshot.ranks if finite_or_none(rank.over_median) is not None), key=_over, default=None
+    )
     first, last = snapshot.window
     return CostView(
         COST_WINDOWS[0], snapshot.window, last - first + 1, snapshot.all_reduce, snapshot.efficiency,
@@ -212,12 +214,12 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
     if shown is not None:
         lines += [*_cost(shown, snapshot.bus_bandwidth_gb_s, width), *_beside(shown)]
         if _of_collectives(shown):
-            lines += [[(f" {row}", "muted")] for row in wrap(plain(snapshot.measured), width - 2)]
+            lines += [[(f" {row}", "muted")] for row in wrap_text(plain_text(snapshot.measured), width - 2)]
     else:
-        lines += [[(f" {row}", "muted")] for row in wrap(plain(_nothing(snapshot)), width - 2)]
+        lines += [[(f" {row}", "muted")] for row in wrap_text(plain_text(_nothing(snapshot)), width - 2)]
     if view is not None and view.efficiency is not None:
         lines += tree(branches(view.efficiency, view.slowest, view.slowest_over), width)
-    if shown is not None and finite(shown.gain_without_waiting) is not None:
+    if shown is not None and finite_or_none(shown.gain_without_waiting) is not None:
         lines.append(_gains(shown))
     return [*lines, *_spent(snapshot)]
 
@@ -261,10 +263,10 @@ class Cost(Pane):
         snapshot = frame.snapshot
         heading = "what does all-reduce cost, and why"
         if snapshot is None:
-            return [title(heading, width)]
+            return [pane_title(heading, width)]
         if not with_ddp(snapshot.parallelism):
             heading = "what do collectives cost, and why"
         shown = view_over(snapshot, self.over)
         if shown is not None:
             heading += f": {of_steps(shown, attached=snapshot.run.attached)}"
-        return [title(heading, width), *cost(snapshot, width, self.over)]
+        return [pane_title(heading, width), *cost(snapshot, width, self.over)]

@@ -11,8 +11,8 @@ from ddpmon.messages.cells import NOTHING
 from ddpmon.tui.blocks import TALL, Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, plain, title
-from ddpmon.tui.units import written
+from ddpmon.tui.lines import Line, fit_line, pane_title, plain_text
+from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
 from ddpmon.tui.widgets.lanes import MOMENTS, Lane, LaneGrid, SampledLanes, share, split_height
 from ddpmon.tui.widgets.pane import Actions
@@ -103,7 +103,7 @@ class DeviceLanes(SampledLanes):
         view = None if frame.snapshot is None else frame.snapshot.samples
         if view is None or view.per_column != self.seconds or not view.courses or not ranks or not names:
             said = "coming…" if frame.behind_s is None and view is None else "nothing measured yet"
-            return [title("through time ", width), [(f" {said}", "muted")]]
+            return [pane_title("through time ", width), [(f" {said}", "muted")]]
         tall, air = (1, 0) if self.beside else split_height(height - _ABOVE - _BELOW, len(ranks), _TALLEST)
         grid = LaneGrid(width // len(names), _LABEL, tall, air)
         courses = {(course.rank, course.name): course for course in view.courses}
@@ -114,7 +114,7 @@ class DeviceLanes(SampledLanes):
         heads = [_head(name, [course for (_, of), course in courses.items() if of == name]) for name in names]
         chosen = self.chosen_rank()
         lanes = [[_lane(courses, rank, name, chosen=rank == chosen) for rank in ranks] for name in names]
-        lines = [title(heading, width, legend), [piece for head in heads for piece in fit(head, grid.width)]]
+        lines = [pane_title(heading, width, legend), [piece for head in heads for piece in fit_line(head, grid.width)]]
         return [*[*lines, *grid.lines(lanes)][: height - _BELOW], grid.ages(view.per_column, len(names))]
 
 
@@ -138,7 +138,7 @@ def _used(ranks: int, lines: int) -> int:
 
 def _head(name: str, courses: list[Course]) -> Line:
     """Return the head of a column of lanes: its quantity, and the value of a full lane."""
-    full = f", full: {written(QUANTITIES[name].unit)(courses[0].high)}" if courses else ""
+    full = f", full: {value_formatter(QUANTITIES[name].unit)(courses[0].high)}" if courses else ""
     full += f" {numbers.GIGA}" * (bool(courses) and name in {"rss", "gpu_memory"})
     return [(f"{'rank':>{_LABEL - 2}}  {_TITLES[name]}{full}", "muted")]
 
@@ -197,7 +197,7 @@ class CoreLanes(SampledLanes):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = None if frame.snapshot is None else frame.snapshot.cores
         if view is None or not view.courses or view.per_column != self.seconds:
-            return [title("cores ", width), [(" nothing measured yet", "muted")]]
+            return [pane_title("cores ", width), [(" nothing measured yet", "muted")]]
         count = len(view.courses)
         lines = min(max(1, height - 1), max(min(count, _FEW_CORES), _core_lines(count, width)))
         beside = max(1, min(math.ceil(count / lines), width // _LEAST_CORE))
@@ -206,11 +206,11 @@ class CoreLanes(SampledLanes):
         grid = LaneGrid(min(_WIDEST_CORE, width // beside), _CORE_LABEL, tall, air, _CORE_SHARE)
         left = count - beside * lines
         more = f", {left} more in a larger terminal" if left > 0 else ""
-        heading = f"the {count} cores of {plain(view.host)}, the last {self.span_text(grid, view.columns)}{more} "
+        heading = f"the {count} cores of {plain_text(view.host)}, the last {self.span_text(grid, view.columns)}{more} "
         lanes = [
             [_core_lane(core) for core in view.courses[side * lines : (side + 1) * lines]] for side in range(beside)
         ]
-        return [title(heading, width), *grid.lines(lanes), grid.ages(view.per_column, beside)]
+        return [pane_title(heading, width), *grid.lines(lanes), grid.ages(view.per_column, beside)]
 
 
 def _expected_cores(snapshot: Snapshot) -> int:

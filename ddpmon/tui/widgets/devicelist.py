@@ -12,7 +12,7 @@ from typing import ClassVar, cast
 from ddpmon.messages import RankView, Snapshot
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame, arriving
-from ddpmon.tui.lines import Line, cut, padded, size, under_cursor
+from ddpmon.tui.lines import Line, cut_text, line_width, pad_text, under_cursor
 from ddpmon.tui.widgets import gauges
 from ddpmon.tui.widgets.columns import Sort, how_far, ordered
 from ddpmon.tui.widgets.machines import (
@@ -97,7 +97,7 @@ class DeviceList(RankTable):
         hosts = len({rank.host for rank in snapshot.ranks if rank.host})
         above = [_facts(facts(snapshot.ranks, hosts=hosts), width)] if hosts > 1 and height >= 6 else []
         also = [(why, "muted"), (others_on_gpus(snapshot), "text")]
-        return above + [[(cut(f" {text}", width), role)] for text, role in also if text and height >= 6]
+        return above + [[(cut_text(f" {text}", width), role)] for text, role in also if text and height >= 6]
 
     def parameters(self) -> tuple[object, ...]:
         return *super().parameters(), self._fold, self._room, self.chosen
@@ -185,7 +185,7 @@ def _facts(texts: list[str], width: int) -> Line:
     """Return as many facts as fit."""
     line: Line = [(" " + texts[0], "strong")]
     for fact in texts[1:]:
-        if size(line) + len(fact) + 3 <= width:
+        if line_width(line) + len(fact) + 3 <= width:
             line += [(" · ", "rule"), (fact, "text")]
     return line
 
@@ -193,7 +193,7 @@ def _facts(texts: list[str], width: int) -> Line:
 def _host(machine: Machine, width: int) -> Line:
     name, *rest = _facts([machine.host, *facts(machine.ranks)], width - 4)
     line: Line = [name, *rest, (" ", "rule")]
-    return [*line, ("─" * max(0, width - size(line)), "rule")]
+    return [*line, ("─" * max(0, width - line_width(line)), "rule")]
 
 
 def _rank(
@@ -213,7 +213,7 @@ def _rank(
     for column in columns:
         line += column.cell(rank, trouble.role if column.gauge.name in trouble.quantities else "text")
     words = trouble.words or (how_far(rank) if early and rank is not None else "")
-    return [*line, (f"  {cut(words, _WORDS_MOST)}", trouble.role)]
+    return [*line, (f"  {cut_text(words, _WORDS_MOST)}", trouble.role)]
 
 
 def _folded(
@@ -224,7 +224,7 @@ def _folded(
     wrong = sum(rank.rank in trouble_of for rank in ranks)
     line: Line = [
         (worst.glyph, worst.role),
-        (" " + padded(_name(entry), first - 1, left=True), "strong"),
+        (" " + pad_text(_name(entry), first - 1, left=True), "strong"),
     ]
     for column in columns:
         if column.gauge.name == "gpu_number":

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ddpmon.analysis.words import counted, named_ranks
 from ddpmon.messages import Exit, Finding, RankView, Snapshot, Stack
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, plain, title, wrap
-from ddpmon.tui.rank_marks import failed
+from ddpmon.tui.lines import Line, cut_text, pane_title, plain_text, wrap_text
+from ddpmon.tui.rank_marks import has_failed
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
 from ddpmon.tui.widgets.pane import Pane
 
@@ -31,19 +31,19 @@ def _line_of(stack: Stack) -> str:
     """Return the innermost line of the script's own code, if there is one, else the innermost line."""
     frames = stack.frames
     place = stack.own if stack.own is not None and 0 <= stack.own < len(frames) else 0
-    return plain(frames[place]) if frames else "no Python code"
+    return plain_text(frames[place]) if frames else "no Python code"
 
 
 def _place(rank: RankView) -> str:
     """Return the last known place of a rank; "" if none is known."""
     stack = rank.stack
     if rank.health not in {"ok", "missing"}:
-        health = HEALTH_WORDS.get(rank.health, plain(rank.health))
+        health = HEALTH_WORDS.get(rank.health, plain_text(rank.health))
         return health if stack is None else f"{health}, last in {_line_of(stack)}"
     if stack is None:
         return ""
     if stack.blocked and stack.collective is not None:
-        return f"waiting in {plain(stack.collective.name)}, {_line_of(stack)}"
+        return f"waiting in {plain_text(stack.collective.name)}, {_line_of(stack)}"
     return _line_of(stack)
 
 
@@ -58,7 +58,7 @@ def _groups(snapshot: Snapshot) -> list[_Group]:
     ranks_at: dict[tuple[bool, str, tuple[str, ...]], list[int]] = {}
     for rank in snapshot.ranks:
         if place := _place(rank):
-            frames = tuple(map(plain, rank.stack.frames)) if rank.stack is not None else ()
+            frames = tuple(map(plain_text, rank.stack.frames)) if rank.stack is not None else ()
             ranks_at.setdefault((rank.rank in late, place, frames), []).append(rank.rank)
     groups = [_Group(tuple(ranks), place, frames, is_late) for (is_late, place, frames), ranks in ranks_at.items()]
     return sorted(groups, key=lambda group: (not group.late, len(group.ranks), group.ranks))
@@ -72,8 +72,10 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
     groups = _groups(snapshot)
     if not groups:
         return []
-    advice = next((plain(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.lasts and f.advice), "")
-    foot: list[Line] = [[(f" {row}", "text")] for row in wrap(f"next: {advice}", width - 2)[:2]] if advice else []
+    advice = next(
+        (plain_text(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.lasts and f.advice), ""
+    )
+    foot: list[Line] = [[(f" {row}", "text")] for row in wrap_text(f"next: {advice}", width - 2)[:2]] if advice else []
     room = max(0, height - 1 - len(foot))
     spare = max(0, room - len(groups))
     lines: list[Line] = []
@@ -81,15 +83,19 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
         ranks_text = named_ranks(group.ranks, 0)
         ranks_text = f"{len(group.ranks):,} {ranks_text}" if len(group.ranks) > 6 else ranks_text
         mark, role = ("▲ ", "bad") if group.late else ("  ", "text")
-        at = cut(group.place, max(1, width - _WHO - 2))
+        at = cut_text(group.place, max(1, width - _WHO - 2))
         lines.append(
-            [(mark, role), (f"{cut(ranks_text, _WHO - 1):<{_WHO}}", role), (at, "strong" if group.late else "text")]
+            [
+                (mark, role),
+                (f"{cut_text(ranks_text, _WHO - 1):<{_WHO}}", role),
+                (at, "strong" if group.late else "text"),
+            ]
         )
         if group.late and group.frames:
             shown = group.frames[:spare]
-            lines += [[(cut(f"{'':{_WHO + 2}}{frame}", width), "muted")] for frame in shown]
+            lines += [[(cut_text(f"{'':{_WHO + 2}}{frame}", width), "muted")] for frame in shown]
             spare -= len(shown)
-    return [title("where every rank is", width), *lines, *foot][:height]
+    return [pane_title("where every rank is", width), *lines, *foot][:height]
 
 
 def first_failed(snapshot: Snapshot) -> RankView | None:
@@ -100,7 +106,7 @@ def first_failed(snapshot: Snapshot) -> RankView | None:
             for number in finding.ranks:
                 if number in ranks:
                     return ranks[number]
-    gone = [rank for rank in snapshot.ranks if rank.exit is not None and failed(rank)]
+    gone = [rank for rank in snapshot.ranks if rank.exit is not None and has_failed(rank)]
     return max(gone, key=lambda rank: _cause(rank.exit), default=None)
 
 
@@ -129,27 +135,27 @@ def failure(
 
     """
     exit_ = rank.exit or Exit()
-    host = plain(rank.host)
+    host = plain_text(rank.host)
     failed_rank = f"rank {rank.rank}{f' on {host}' if host else ''}"
     all_ranks = named_ranks(alike, world_size)
     lines = [
-        title(
+        pane_title(
             f"{all_ranks} failed in the same way; {failed_rank}:" if alike else f"{failed_rank}: how it failed", width
         )
     ]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
-    how += [f"killed by {plain(exit_.signal)}"] if exit_.signal else []
+    how += [f"killed by {plain_text(exit_.signal)}"] if exit_.signal else []
     how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
     trace = traceback_lines(exit_)
-    cause = plain(finding.text[finding.lead :].strip()) if finding else plain(exit_.error or "")
-    foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap(cause, width - 3)] if cause else []
+    cause = plain_text(finding.text[finding.lead :].strip()) if finding else plain_text(exit_.error or "")
+    foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap_text(cause, width - 3)] if cause else []
     if finding and finding.advice:
-        foot += [[(f"  {row}", "strong")] for row in wrap(f"next: {plain(finding.advice)}", width - 3)]
+        foot += [[(f"  {row}", "strong")] for row in wrap_text(f"next: {plain_text(finding.advice)}", width - 3)]
     lines.append([(f" {', '.join(how)}", "muted")])
     says_last = bool(trace) and trace[-1][:_SAME_ERROR].rstrip(". ") in cause
     body = _rows(trace[:-1] if says_last else trace, width - 3)
     room = max(0, height - len(lines) - len(foot))
-    lines += [[(cut(f"  {row}", width), "text")] for row in body[max(0, len(body) - room) :][:room]]
+    lines += [[(cut_text(f"  {row}", width), "text")] for row in body[max(0, len(body) - room) :][:room]]
     if not trace:
         lines.append([("  no traceback", "muted")])
     return [*lines, *foot][:height]
@@ -157,13 +163,13 @@ def failure(
 
 def _rows(trace: list[str], width: int) -> list[str]:
     """Return a traceback as rows. Messages are wrapped, but not code and file names, which the caller cuts."""
-    return [row for line in trace for row in ([line] if line.startswith(" ") else wrap(line, width))]
+    return [row for line in trace for row in ([line] if line.startswith(" ") else wrap_text(line, width))]
 
 
 def traceback_lines(exit_: Exit) -> list[str]:
     """Return the traceback of a failed rank with its error last; the error alone if there is no traceback."""
-    lines = [plain(line.rstrip()) for line in (exit_.traceback or "").splitlines() if line.strip()]
-    error = plain(exit_.error or "")
+    lines = [plain_text(line.rstrip()) for line in (exit_.traceback or "").splitlines() if line.strip()]
+    error = plain_text(exit_.error or "")
     is_told = any(error[:_SAME_ERROR] in line for line in lines)
     return [*lines, error] if error and not is_told else lines
 

@@ -10,7 +10,7 @@ from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.words import counted
 from ddpmon.messages import END_STATES, Event, Finding, Snapshot
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
-from ddpmon.tui.lines import Line, plain, title, wrap
+from ddpmon.tui.lines import Line, pane_title, plain_text, wrap_text
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
@@ -23,14 +23,14 @@ _INDENT = 12
 
 def event_lines(happened: list[Event], notes: list[str], width: int) -> list[Line]:
     """Return title, events, and notes on what could not be measured, with long texts wrapped."""
-    lines = [title("events", width)]
+    lines = [pane_title("events", width)]
     for event in sorted(happened, key=lambda event: event.at, reverse=True):
         mark, role = _MARKS.get(event.severity, _MARKS["info"])
-        rows = wrap(plain(event.text), width - _INDENT)
+        rows = wrap_text(plain_text(event.text), width - _INDENT)
         lines.append([(f" {numbers.clock(event.at)} ", "muted"), (f"{mark} ", role), (rows[0], "text")])
         lines += [[(" " * _INDENT + row, "text")] for row in rows[1:]]
     for note in notes:
-        rows = wrap(plain(note), width - 3)
+        rows = wrap_text(plain_text(note), width - 3)
         lines.append([(" ○ ", "muted"), (rows[0], "muted")])
         lines += [[("   " + row, "muted")] for row in rows[1:]]
     return lines
@@ -42,7 +42,7 @@ class EventList(Pane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
         if snapshot is None:
-            return [title("events", width), [(" nothing yet", "muted")]]
+            return [pane_title("events", width), [(" nothing yet", "muted")]]
         return event_lines(snapshot.events, snapshot.notes, width)[:height]
 
 
@@ -85,18 +85,18 @@ def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
     """Return a finding's text, facts about it, and the advice."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
     mark = "● " if role == "text" else "▲ "
-    rows = wrap(plain(finding.text), width - 4)
+    rows = wrap_text(plain_text(finding.text), width - 4)
     lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
-    advice = wrap(f"next: {plain(finding.advice)}", width - 4) if finding.advice else []
+    advice = wrap_text(f"next: {plain_text(finding.advice)}", width - 4) if finding.advice else []
     return [*lines, *facts, *([(f"   {row}", "strong")] for row in advice)]
 
 
 def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:
     """Return the lines of one finding, with its evidence if `evidence` is true."""
     when_text = when_and_cost(finding, snapshot.step, ended=snapshot.state in END_STATES)
-    when = wrap(when_text + lost_hours(finding, snapshot), width - 4)
+    when = wrap_text(when_text + lost_hours(finding, snapshot), width - 4)
     facts: list[Line] = [[(f"   {row}", "text")] for row in when if row]
-    words = [plain(each) for each in evidence_words(finding.evidence)] if evidence else []
+    words = [plain_text(each) for each in evidence_words(finding.evidence)] if evidence else []
     return said_lines(finding, width, *facts, *([(f"   {row}", "muted")] for row in _packed(words, width - 4) if row))
 
 
@@ -106,9 +106,9 @@ def _packed(words: list[str], width: int) -> list[str]:
     for each in words:
         longer = f"{rows[-1]} · {each}" if rows else f"evidence: {each}"
         if cell_len(longer) <= width or not rows:
-            rows[-1:] = wrap(longer, width)
+            rows[-1:] = wrap_text(longer, width)
         else:
-            rows += wrap(each, width)
+            rows += wrap_text(each, width)
     return rows
 
 
@@ -129,7 +129,7 @@ class FindingList(ScrollingPane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot = frame.snapshot
         if snapshot is None:
-            return [title("what is wrong", width)]
+            return [pane_title("what is wrong", width)]
         lines: list[Line] = []
         for finding in snapshot.findings:
             lines += [*([[]] if lines else []), *finding_lines(finding, snapshot, width, evidence=self._whole)]
@@ -137,5 +137,5 @@ class FindingList(ScrollingPane):
             lines = [[(" nothing in the data that ddpmon measured", "muted")]]
         if self._whole and (snapshot.events or snapshot.notes):
             lines += [[], *event_lines(snapshot.events, snapshot.notes, width)]
-        heading = title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)
+        heading = pane_title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)
         return [heading, *self.scrolled(lines, height - 1)]

@@ -9,7 +9,7 @@ from ddpmon.messages import Course, RankView, SeriesRequest, Snapshot, ViewReque
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, padded
+from ddpmon.tui.lines import Line, pad_text
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets.columns import COLUMNS, RankColumn, Sort, host_column
 from ddpmon.tui.widgets.inspection import steps_per_column
@@ -121,7 +121,7 @@ class FullTable(RankTable):
             return ""
         low, high = (numbers.ms(value) for value in (view.courses[0].low, view.courses[0].high))
         steps = min(view.columns * view.per_column, view.last_step)
-        return padded(f" own {low}–{high} ms, {numbers.count(steps)} steps", width, left=True)
+        return pad_text(f" own {low}–{high} ms, {numbers.count(steps)} steps", width, left=True)
 
     def _columns(self, snapshot: Snapshot, width: int) -> list[RankColumn]:
         """Return the visible columns, each with room for an arrow, and update `_first`, `_shown` and `_hidden`."""

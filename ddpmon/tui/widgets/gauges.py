@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpmon import numbers
 from ddpmon.messages import QUANTITIES, RankView, other_quantities
 from ddpmon.messages.quantities import PERCENT
-from ddpmon.tui.frame import finite
+from ddpmon.tui.frame import finite_or_none
 from ddpmon.tui.lines import Line
 from ddpmon.tui.widgets.columns import COLUMNS, GPU_NUMBER, RankColumn, gpu_number
 
@@ -35,7 +35,7 @@ class Gauge:
 
     def value(self, rank: RankView) -> float | None:
         """Return the value for a rank; None if there is none."""
-        return finite(self.get(rank))
+        return finite_or_none(self.get(rank))
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
         """Return the rank with the worst value; None if no rank has a value."""
@@ -98,7 +98,7 @@ class Placed:
         line: Line = [(column.place(column.text(value, 1)), role)]
         if not self.bar or self.gauge.full is None:
             return line
-        whole = finite(self.gauge.full(rank)) or self.largest
+        whole = finite_or_none(self.gauge.full(rank)) or self.largest
         share = min(1.0, max(0.0, value / whole)) if whole > 0 else 0.0
         done = round(share * self.bar) if share < 1 else self.bar
         return [

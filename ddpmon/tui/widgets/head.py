@@ -10,7 +10,7 @@ from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.head import head
 from ddpmon.tui.keymap import Key
-from ddpmon.tui.lines import Line, cut, fit
+from ddpmon.tui.lines import Line, cut_text, fit_line
 from ddpmon.tui.widgets.pane import Pane
 
 
@@ -21,7 +21,7 @@ class Head(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         lines = head(frame, width, height)
-        if frame.stale:
+        if frame.is_stale:
             lines[2:] = [[(text, "muted") for text, _ in line] for line in lines[2:]]
         return lines
 
@@ -73,13 +73,13 @@ def stands_read_only(frame: Frame, width: int) -> bool:
 def keybar(frame: Frame, width: int) -> Line:
     """Return the line of the key bar."""
     if frame.notice:
-        return [(" " + cut(frame.notice, width - 1), "info")]
+        return [(" " + cut_text(frame.notice, width - 1), "info")]
     line: Line = [(" ", "text")]
     for each in shown(frame, width):
         current = each.key.opens == frame.view
         line += [(each.key.shown, "key+select" if current else "key"), (each.label, "muted")]
     if stands_read_only(frame, width):
-        line = [*fit(line, width - len(_READ_ONLY) - 1), (_READ_ONLY, "info")]
+        line = [*fit_line(line, width - len(_READ_ONLY) - 1), (_READ_ONLY, "info")]
     return line
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpmon.analysis.words import counted
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.lines import Line, cut_text, pane_title
 
 NO_RANK: Line = [("  no rank matches the filter; esc shows all ranks", "muted")]
 
@@ -33,6 +33,6 @@ class GrantedFilter:
 def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> Line:
     """Return the title, in which the filter replaces the legend."""
     if frame.filter is None or frame.snapshot is None:
-        return title(text, width, legend)
-    filter_text = f"{len(frame.listed):,} of {counted(len(frame.ranks), 'rank')}: {frame.filter.text} "
-    return title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut(filter_text, max(8, width - 50)), "info")])
+        return pane_title(text, width, legend)
+    filter_text = f"{len(frame.listed_ranks):,} of {counted(len(frame.ranks), 'rank')}: {frame.filter.text} "
+    return pane_title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut_text(filter_text, max(8, width - 50)), "info")])

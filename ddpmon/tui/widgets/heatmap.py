@@ -27,8 +27,8 @@ from ddpmon.messages.cells import LEAST, MOST
 from ddpmon.tui import axis
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.chart_choice import Offered
-from ddpmon.tui.frame import Frame, arriving, finite
-from ddpmon.tui.lines import Line, cut_sentence, fit, joined, size, under_cursor
+from ddpmon.tui.frame import Frame, arriving, finite_or_none
+from ddpmon.tui.lines import Line, cut_sentence, fit_line, join_pieces, line_width, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
@@ -100,7 +100,7 @@ def legend(view: HeatView, *, wide: bool = False) -> Line:
 def cells_of(view: HeatView, place: int, width: int, glyphs: list[_Cell]) -> Line:
     """Return the newest cells of a row in at most `width` columns, from left to right."""
     cells = view.cells[place * view.columns : (place + 1) * view.columns]
-    return joined(glyphs[cell] for cell in cells[-width:])
+    return join_pieces(glyphs[cell] for cell in cells[-width:])
 
 
 def axes(view: HeatView, left: int, room: int) -> list[Line]:
@@ -110,7 +110,7 @@ def axes(view: HeatView, left: int, room: int) -> list[Line]:
     if columns >= axis.APART:
         texts = [axis.steps(view.last_step, view.steps, columns), ""]
         if columns == view.columns:
-            texts[1] = axis.moments_at([finite(moment) for moment in view.moments], columns)
+            texts[1] = axis.moments_at([finite_or_none(moment) for moment in view.moments], columns)
     return [[(" " * left + text, "muted")] for text in texts]
 
 
@@ -198,7 +198,7 @@ class HeatMap(BlockPane):
     @property
     def view_request(self) -> ViewRequest:
         width, height = self.room
-        rows, columns = height - 1 - _below(len(self.frame.listed), height), width - self._left
+        rows, columns = height - 1 - _below(len(self.frame.listed_ranks), height), width - self._left
         if self.by_host:
             rows = min(rows, len({rank.host for rank in self.frame.ranks if rank.host}))
         rows, columns = (max(1, min(HEAT_MOST, each)) for each in (rows, columns))
@@ -259,9 +259,9 @@ class HeatMap(BlockPane):
         self._left = len(names[0]) + 2
         room = width - self._left
         first = max(1, (view.first + max(0, view.columns - room)) * view.steps)
-        signs = legend(view, wide=len(title) + size(legend(view, wide=True)) + 4 <= width)
+        signs = legend(view, wide=len(title) + line_width(legend(view, wide=True)) + 4 <= width)
         span = f", steps {numbers.count(first)}-{numbers.count(view.last_step)} "
-        if len(title) + len(span) + size(signs) + 4 <= width and frame.filter is None:
+        if len(title) + len(span) + line_width(signs) + 4 <= width and frame.filter is None:
             title += span
         below = _below(len(view.rows), height)
         high = height - 1 - below
@@ -290,7 +290,7 @@ class HeatMap(BlockPane):
             heading(title, frame, width, signs),
             *lines,
             *axes(view, self._left, room)[: below - 1],
-            fit([(" " + cut_sentence(note, width - 1), "text")], width),
+            fit_line([(" " + cut_sentence(note, width - 1), "text")], width),
         ]
 
     def _pointed_cell(self, view: HeatView, room: int) -> str:

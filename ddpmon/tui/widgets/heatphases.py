@@ -6,7 +6,7 @@ from ddpmon.messages import HEAT_MOST, OWN_PHASES, WHOLE_RUN, HeatView, SeriesRe
 from ddpmon.tui.blocks import TALL, Block
 from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, title
+from ddpmon.tui.lines import Line, pane_title
 from ddpmon.tui.widgets.heatmap import PHASES_LEFT, PHASES_OF, TALLEST, HeatMap, cell_glyphs, cells_of, legend
 from ddpmon.tui.widgets.pane import BlockPane
 
@@ -51,8 +51,8 @@ class HeatPhases(BlockPane):
         above = self.first
         steps = above.steps if isinstance(above, HeatMap) else 0
         if not views or steps not in (views[0].steps, WHOLE_RUN):
-            return [title("each phase ", width), [(f" {frame.why_absent}", "muted")]]
-        lines = [title("each phase: slower than peers ", width, legend(views[0]))]
+            return [pane_title("each phase ", width), [(f" {frame.why_absent}", "muted")]]
+        lines = [pane_title("each phase: slower than peers ", width, legend(views[0]))]
         ranks = [rank for rank in self._shown() if any(row.ranks[0] == rank for row in views[0].rows)]
         tall = max(1, min(TALLEST, (height // max(1, len(ranks)) - 1) // len(views)))
         for place, rank in enumerate(ranks):

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from ddpmon import numbers
 from ddpmon.messages import HEAT_LEVELS, NOTABLE, OWN_PHASES, HeatRow, HeatView
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
-from ddpmon.tui.frame import finite, short_host
-from ddpmon.tui.lines import padded
+from ddpmon.tui.frame import finite_or_none, short_host
+from ddpmon.tui.lines import pad_text
 
 _WORDS = {
     "own": f"{NOTABLE:.0%}+ slower than peers",
@@ -45,7 +45,7 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
         ranks = [f"{each} {share:>{room}}" for each, share in zip(ranks, few, strict=True)]
     right = max(map(len, ranks), default=1)
     left = min(max(map(cell_len, hosts), default=0), max(0, width - right - 1))
-    return [f"{padded(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
+    return [f"{pad_text(host, left, left=True)} {each:>{right}}" for host, each in zip(hosts, ranks, strict=True)]
 
 
 def _span(row: HeatRow) -> str:
@@ -138,6 +138,6 @@ def _never(view: HeatView, over: str, *, alone: bool) -> str:
     """Return the text for a row without notable columns, with the level of noise if it is known."""
     if not view.beyond_chance:
         return f"never {over}"
-    if (noise := finite(view.noise)) is not None:
+    if (noise := finite_or_none(view.noise)) is not None:
         return f"{over} in no column; noise is up to {numbers.percent(noise)}"
     return "no other rank to compare with" if alone else "too few columns yet to separate slowness from noise"

@@ -17,7 +17,7 @@ from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, Block
 from ddpmon.tui.frame import Frame, short_host
-from ddpmon.tui.lines import Line, cut, fit, plain, size, title, wrap
+from ddpmon.tui.lines import Line, cut_text, fit_line, line_width, pane_title, plain_text, wrap_text
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import said_lines
@@ -47,7 +47,7 @@ def steps_per_column(snapshot: Snapshot | None) -> int:
 
 def rank_title(rank: RankView) -> str:
     """Return a rank's name, host and device, such as "rank 13 · node01 · cuda:5"."""
-    parts = [f"rank {rank.rank}", short_host(rank.host), plain(rank.device) if rank.health != "missing" else ""]
+    parts = [f"rank {rank.rank}", short_host(rank.host), plain_text(rank.device) if rank.health != "missing" else ""]
     return " · ".join(part for part in parts if part)
 
 
@@ -70,7 +70,7 @@ def _left_width(width: int) -> int:
 
 
 def _process(rank: RankView, width: int) -> list[Line]:
-    facts = [HEALTH_WORDS.get(rank.health, plain(rank.health))]
+    facts = [HEALTH_WORDS.get(rank.health, plain_text(rank.health))]
     if rank.health != "missing":
         facts += [how_far(rank), counted(rank.steps, "step"), f"local rank {rank.local_rank} of node {rank.node_rank}"]
     if rank.window is not None:
@@ -80,13 +80,13 @@ def _process(rank: RankView, width: int) -> list[Line]:
     if rank.pid:
         facts.append(f"pid {rank.pid}")
     role = "warn" if rank.health in {"silent", "dead"} else "text"
-    rows = wrap(", ".join(facts), width - 2)
-    lines: list[Line] = [title("process", width), *([(f" {row}", role)] for row in rows)]
-    lines += [[(f" {row}", "text")] for row in wrap(", ".join(_environment(rank)), width - 2) if row]
+    rows = wrap_text(", ".join(facts), width - 2)
+    lines: list[Line] = [pane_title("process", width), *([(f" {row}", role)] for row in rows)]
+    lines += [[(f" {row}", "text")] for row in wrap_text(", ".join(_environment(rank)), width - 2) if row]
     if rank.throttled:
-        lines.append([(f" ▲ its GPU throttles: {plain(rank.throttled)}", "warn")])
+        lines.append([(f" ▲ its GPU throttles: {plain_text(rank.throttled)}", "warn")])
     if rank.gpu_users:
-        rows = wrap(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 2)
+        rows = wrap_text(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 2)
         lines += [[(f" {row}", "text")] for row in rows]
     return lines
 
@@ -97,10 +97,10 @@ def _environment(rank: RankView) -> list[str]:
     if environment is None:
         return []
     facts = [
-        plain(environment.device_name),
-        f"torch {plain(environment.torch_version)}" if environment.torch_version else "",
+        plain_text(environment.device_name),
+        f"torch {plain_text(environment.torch_version)}" if environment.torch_version else "",
     ]
-    facts.append(plain(environment.backend))
+    facts.append(plain_text(environment.backend))
     for count, one, many in (
         (environment.parameters, "parameter in DDP", "parameters in DDP"),
         (environment.cores, "core", None),
@@ -117,7 +117,7 @@ def _environment(rank: RankView) -> list[str]:
 def _findings(rank: RankView, snapshot: Snapshot, width: int) -> list[Line]:
     findings = [finding for finding in snapshot.findings if rank.rank in finding.ranks]
     lines = [line for finding in findings for line in said_lines(finding, width)]
-    return [title("evidence", width), *lines] if lines else []
+    return [pane_title("evidence", width), *lines] if lines else []
 
 
 def _ending(rank: RankView, width: int) -> list[Line]:
@@ -125,16 +125,19 @@ def _ending(rank: RankView, width: int) -> list[Line]:
     if end is None:
         return []
     how = [f"exit code {end.code}"] if end.code is not None else []
-    how += [f"ended by {plain(end.signal)}"] if end.signal else []
+    how += [f"ended by {plain_text(end.signal)}"] if end.signal else []
     unsaid = "an uncaught exception" if end.error or end.traceback else "exited unexpectedly"
     lines: list[Line] = [
-        title("how it ended", width),
-        [(f" {', '.join(how) or unsaid}", "bad" if rank_marks.failed(rank) else "text")],
+        pane_title("how it ended", width),
+        [(f" {', '.join(how) or unsaid}", "bad" if rank_marks.has_failed(rank) else "text")],
     ]
     trace = traceback_lines(end)
     for place, row in enumerate(trace):
         role = "bad" if place == len(trace) - 1 else "text"
-        lines += [[(f"  {part}", role)] for part in (wrap(row, width - 3) if role == "bad" else [cut(row, width - 2)])]
+        lines += [
+            [(f"  {part}", role)]
+            for part in (wrap_text(row, width - 3) if role == "bad" else [cut_text(row, width - 2)])
+        ]
     return lines
 
 
@@ -146,8 +149,12 @@ def _last_output(printed: Log | None, rank: int, width: int, rows: int) -> list[
             break
         if rank in entry.ranks:
             mark = "!" if entry.stream == "err" else " "
-            lines.append([(f" {mark} ", "warn"), (cut(plain(entry.text), width - 4), "text")])
-    return [title("its last output; 7 shows all", width, [(" ! stderr ", "muted")]), *reversed(lines)] if lines else []
+            lines.append([(f" {mark} ", "warn"), (cut_text(plain_text(entry.text), width - 4), "text")])
+    return (
+        [pane_title("its last output; 7 shows all", width, [(" ! stderr ", "muted")]), *reversed(lines)]
+        if lines
+        else []
+    )
 
 
 def inspection(
@@ -191,7 +198,11 @@ def inspection(
         room = max(_LAST_LINES, height, len(left)) - len(right) - 1
         right += _last_output(printed, rank.rank, right_width, max(_LAST_LINES, room))
         return [
-            [*fit(left[y] if y < len(left) else [], left_width), (" ", "text"), *(right[y] if y < len(right) else [])]
+            [
+                *fit_line(left[y] if y < len(left) else [], left_width),
+                (" ", "text"),
+                *(right[y] if y < len(right) else []),
+            ]
             for y in range(max(len(left), len(right)))
         ]
     process += _last_output(printed, rank.rank, width, _LAST_LINES)
@@ -199,7 +210,7 @@ def inspection(
         others = left
     if asked:
         return [*stack, *trouble, *times, *others, *process]
-    if rank.exit is not None and rank_marks.failed(rank):
+    if rank.exit is not None and rank_marks.has_failed(rank):
         return [*trouble, *stack, *times, *others, *process]
     if rank.health in {"silent", "dead"} or snapshot.state == "stalled":
         return [*trouble, *stack, *process, *times, *others]
@@ -271,7 +282,7 @@ class Inspection(ScrollingPane, BlockPane):
 
     def step(self, by: int) -> None:
         """Inspect the next (1) or previous (-1) rank; after the last comes the first."""
-        numbers_ = [rank.rank for rank in self.frame.listed]
+        numbers_ = [rank.rank for rank in self.frame.listed_ranks]
         if not numbers_:
             return
         after = [number for number in numbers_ if number > self.rank]
@@ -280,19 +291,19 @@ class Inspection(ScrollingPane, BlockPane):
 
     def heading(self, rank: RankView, width: int) -> Line:
         """Return the title, such as "rank 13 · node01 · cuda:5 ───── [ rank 12 · rank 14 ]"."""
-        line = title(rank_title(rank), width)
-        numbers_ = [each.rank for each in self.frame.listed if each.rank != rank.rank]
+        line = pane_title(rank_title(rank), width)
+        numbers_ = [each.rank for each in self.frame.listed_ranks if each.rank != rank.rank]
         if not numbers_:
             return line
         before = max((number for number in numbers_ if number < rank.rank), default=numbers_[-1])
         after = min((number for number in numbers_ if number > rank.rank), default=numbers_[0])
         ways = f" [ rank {before} · rank {after} ] "
-        room = width - size([(ways, "")]) - 1
-        return [*fit(line, room), (ways, "muted"), ("─", "rule")] if room > 30 else line
+        room = width - line_width([(ways, "")]) - 1
+        return [*fit_line(line, room), (ways, "muted"), ("─", "rule")] if room > 30 else line
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         snapshot, rank = frame.snapshot, rank_in(frame.snapshot, self.rank)
         if snapshot is None or rank is None:
-            return [title(f"rank {self.rank}", width), [(" no data of this rank yet", "muted")]]
+            return [pane_title(f"rank {self.rank}", width), [(" no data of this rank yet", "muted")]]
         lines = self._lines(frame, snapshot, rank, width, height - 1)
         return [self.heading(rank, width), *self.scrolled(lines, height - 1)]

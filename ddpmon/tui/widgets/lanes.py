@@ -12,7 +12,7 @@ from ddpmon.messages import SAMPLE_SECONDS
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui import axis
 from ddpmon.tui.braille import BLANK, Canvas
-from ddpmon.tui.lines import Line, fit, joined
+from ddpmon.tui.lines import Line, fit_line, join_pieces
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 
 MOMENTS = 2
@@ -57,14 +57,14 @@ def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0
     for x, cell in enumerate(shown):
         if cell != NOTHING:
             dots = max(1, round(share(cell) * canvas.dots_high))
-            canvas.stroke(x, canvas.dots_high - dots, canvas.dots_high - 1)
+            canvas.draw_stroke(x, canvas.dots_high - dots, canvas.dots_high - 1)
     roles = []
     for pair in zip(shown[::2], shown[1::2], strict=True):
         values = [cell for cell in pair if cell != NOTHING]
         low = bool(values) and share(min(values)) < warn_below
         roles.append("bad" if NOT_FINITE in pair else "warn" if low else role)
-    rows = (zip(canvas.row(row), roles, strict=True) for row in range(height))
-    return [joined((chr(BLANK + dots), of) if dots else (" ", "text") for dots, of in row) for row in rows]
+    rows = (zip(canvas.row_bits(row), roles, strict=True) for row in range(height))
+    return [join_pieces((chr(BLANK + dots), of) if dots else (" ", "text") for dots, of in row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class LaneGrid:
         lines: list[Line] = []
         for row in zip_longest(*columns):
             drawn = [self._lane(lane) for lane in row]
-            lines += [[piece for lane in drawn for piece in fit(lane[y], self.width)] for y in range(self.tall)]
+            lines += [[piece for lane in drawn for piece in fit_line(lane[y], self.width)] for y in range(self.tall)]
             lines += [[]] * self.air
         return lines
 
@@ -123,13 +123,13 @@ class LaneGrid:
         else:
             drawn = area(lane.cells, self.room, self.tall, lane.role, lane.warn_below)
         lines: list[Line] = [[(" " * self.label, "text"), *line] for line in drawn[:-1]]
-        lowest: Line = [*fit(lane.label, self.label), *fit(drawn[-1], self.room)]
+        lowest: Line = [*fit_line(lane.label, self.label), *fit_line(drawn[-1], self.room)]
         return [*lines, [*lowest, (f"{lane.value:>{self.value}}", "text")]]
 
     def ages(self, seconds: int, columns: int) -> Line:
         """Return the axis below `columns` columns of lanes, whose values are `seconds` apart."""
-        below: Line = [(" " * self.label + axis.ages(float(self.moments * seconds), self.room), "muted")]
-        return [piece for _ in range(columns) for piece in fit(below, self.width)]
+        below: Line = [(" " * self.label + axis.age_labels(float(self.moments * seconds), self.room), "muted")]
+        return [piece for _ in range(columns) for piece in fit_line(below, self.width)]
 
 
 def split_height(lines: int, rows: int, tallest: int) -> tuple[int, int]:

@@ -14,8 +14,19 @@ from ddpmon import numbers
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import HEAT_MOST, PHASES, Snapshot, TimelineRequest, TimelineStep, TimelineView, ViewRequest
 from ddpmon.tui.blocks import Block
-from ddpmon.tui.frame import Frame, arriving, finite, short_host
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, with_mark
+from ddpmon.tui.frame import Frame, arriving, finite_or_none, short_host
+from ddpmon.tui.lines import (
+    Line,
+    cut_sentence,
+    cut_text,
+    fit_line,
+    line_width,
+    pad_text,
+    pane_title,
+    plain_text,
+    under_cursor,
+    with_mark,
+)
 from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved, top_with
@@ -51,7 +62,7 @@ def legend(room: int) -> Line:
     forms = [
         _legend(names, space, gap) for names, space, gap in (({}, " ", "  "), (_SHORT, " ", "  "), (_SHORT, "", " "))
     ]
-    return next((form for form in forms if size(form) <= room), forms[-1])
+    return next((form for form in forms if line_width(form) <= room), forms[-1])
 
 
 def _legend(names: Mapping[str, str], space: str, gap: str) -> Line:
@@ -75,7 +86,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
         return line
     total, filled, arrival = 0.0, 0, 0
     for place, (name, glyph, role) in zip(_ORDER, IN_TIME, strict=True):
-        total += max(0.0, finite(phases_ms[place]) or 0.0)
+        total += max(0.0, finite_or_none(phases_ms[place]) or 0.0)
         end = round(min(width, total * scale))
         if name == "wait":
             arrival = filled
@@ -234,13 +245,17 @@ class LastSteps(BlockPane):
         lines: list[Line] = []
         for place, row in enumerate(view.rows):
             mark = "▲" if row.rank == view.mended or row.rank in view.mended_ranks else " "
-            name = f"{padded(short_host(row.host), _LABEL - 9)} {row.rank:>6} "
+            name = f"{pad_text(short_host(row.host), _LABEL - 9)} {row.rank:>6} "
             line: Line = [(f"{mark}{name}", "warn" if mark != " " else "text")]
             if place + self._first == self.place:
                 line = under_cursor(line, _LABEL)
             for at in band:
                 last = view.steps[at].critical == row.rank
-                line += fit(bar(row.phases_ms[at], scale, each - 1, last=last), each) if at < len(row.phases_ms) else []
+                line += (
+                    fit_line(bar(row.phases_ms[at], scale, each - 1, last=last), each)
+                    if at < len(row.phases_ms)
+                    else []
+                )
             lines += [line, *[[]] * air]
         return lines
 
@@ -250,7 +265,7 @@ class LastSteps(BlockPane):
         for step in view.steps[band.start : band.stop]:
             label = f"step {numbers.count(step.step)}  {numbers.ms(step.length_ms)} ms"
             label = label if len(label) < each else f"{numbers.ms(step.length_ms)} ms"
-            line.append((f"{cut(label, each - 1):<{each}}", "muted"))
+            line.append((f"{cut_text(label, each - 1):<{each}}", "muted"))
         return line
 
     def _real_and_mended(
@@ -262,10 +277,10 @@ class LastSteps(BlockPane):
             return [words]
 
         def row(name: str, role: str, which: str) -> Line:
-            line: Line = [(f" {cut(name, _LABEL - 1):<{_LABEL - 1}}", role)]
+            line: Line = [(f" {cut_text(name, _LABEL - 1):<{_LABEL - 1}}", role)]
             for step in view.steps[shown.start : shown.stop]:
                 length = _length(step, which)
-                line += fit([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
+                line += fit_line([("━" * max(0, min(each - 1, round(length * scale))), role)], each)
             return line
 
         name = f"{_mended(view)} fixed"
@@ -317,7 +332,7 @@ class LastSteps(BlockPane):
 
 
 def _length(step: TimelineStep, which: str) -> float:
-    return finite(step.length_ms if which == "real" or step.mended_ms is None else step.mended_ms) or 0.0
+    return finite_or_none(step.length_ms if which == "real" or step.mended_ms is None else step.mended_ms) or 0.0
 
 
 _LONGEST_WIDTH, _LONGEST_MOST = 41, 12
@@ -333,7 +348,7 @@ def longest_steps(view: TimelineView, width: int, height: int) -> list[Line]:
             (f"  rank {each.rank}", "text"),
         ]
         if each.over_ms > 0:
-            line.append((f" +{numbers.ms(each.over_ms)} {plain(each.phase)}", "muted"))
+            line.append((f" +{numbers.ms(each.over_ms)} {plain_text(each.phase)}", "muted"))
         lines.append(under_cursor(line, width) if each.step == shown else line)
     return lines
 
@@ -350,8 +365,8 @@ class LongestSteps(BlockPane):
         legend: Line = [(" v ", "key"), ("shows one ", "muted")]
         if view is None or not view.longest:
             return [
-                title("the longest steps ", width, legend),
+                pane_title("the longest steps ", width, legend),
                 [(" coming…" if view is None else " none yet", "muted")],
             ]
         since = f" since step {numbers.count(view.longest_since)}" if view.longest_since > 2 else ""
-        return [title(f"the longest steps{since} ", width, legend), *longest_steps(view, width, height - 1)]
+        return [pane_title(f"the longest steps{since} ", width, legend), *longest_steps(view, width, height - 1)]

@@ -11,7 +11,7 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import ViewRequest
 from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame, short_host
-from ddpmon.tui.lines import CURSOR, Line, cut, joined, title, wrap
+from ddpmon.tui.lines import CURSOR, Line, cut_text, join_pieces, pane_title, wrap_text
 from ddpmon.tui.search import Search, SearchError
 from ddpmon.tui.widgets.heading import NO_RANK, heading
 from ddpmon.tui.widgets.pane import Actions
@@ -46,7 +46,7 @@ class EntryStyle:
 
 def entry_lines(entry: FoldedLine, style: EntryStyle, *, chosen: bool = False) -> list[Line]:
     """Return an entry's lines, with its ranks, and a ! if it comes from stderr. chosen: True to draw the cursor."""
-    name = cut(who(entry.ranks, style.world_size), style.label)
+    name = cut_text(who(entry.ranks, style.world_size), style.label)
     mark, error = (CURSOR if chosen else " "), "! " if entry.stream == "err" else "  "
     return [
         [(mark if place == 0 else " ", "strong"), (f"{name if place == 0 else '':>{style.label}} ", "muted"),
@@ -58,12 +58,12 @@ def entry_lines(entry: FoldedLine, style: EntryStyle, *, chosen: bool = False) -
 def _rows(text: str, style: EntryStyle, *, whole: bool) -> list[str]:
     room = style.room
     if not style.wrapped:
-        return [cut(text[style.pan :], room)]
+        return [cut_text(text[style.pan :], room)]
     indent = len(text) - len(text.lstrip())
-    rows = wrap(text, room - indent) if cell_len(text) > room > indent + 8 else [text.lstrip()]
+    rows = wrap_text(text, room - indent) if cell_len(text) > room > indent + 8 else [text.lstrip()]
     if len(rows) > _MOST_ROWS and not whole:
         rows = [*rows[: _MOST_ROWS - 1], "…"]
-    return [cut(" " * indent + row, room) for row in rows]
+    return [cut_text(" " * indent + row, room) for row in rows]
 
 
 def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[Line]:
@@ -71,7 +71,7 @@ def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[
 
     Wrapping changes only spaces: the other characters stay those of the text, in the same order.
     """
-    spans = style.search.spans(text)
+    spans = style.search.match_spans(text)
     if not spans:
         yield from ([(row, "text")] for row in rows)
         return
@@ -87,7 +87,7 @@ def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[
             else:  # a space between two found characters is part of the match
                 both = 0 < at < len(solid) and {solid[at - 1], solid[at]} <= found
                 roles.append(FOUND if both and row[:column].strip() else "text")
-        yield joined(zip(row, roles, strict=True))
+        yield join_pieces(zip(row, roles, strict=True))
 
 
 class LogList(ScrollingPane):
@@ -151,7 +151,7 @@ class LogList(ScrollingPane):
         """Return the ranks that pass the filter; None without a filter."""
         if self.frame.filter is None or self.frame.snapshot is None:
             return None
-        return {rank.rank for rank in self.frame.listed}
+        return {rank.rank for rank in self.frame.listed_ranks}
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if self._filtered != (frame.filter.text if frame.filter else ""):
@@ -164,7 +164,7 @@ class LogList(ScrollingPane):
         if not entries and self.rank is None and self._filtered_ranks() == set():
             return [*above, NO_RANK]
         if elsewhere := self._printed_elsewhere(frame):
-            above.append([(cut(f" {elsewhere}", width), "muted")])
+            above.append([(cut_text(f" {elsewhere}", width), "muted")])
         if not entries:
             return [*above, [(f" {self._why_empty(frame)}", "muted")]]
         world_size = 0 if frame.snapshot is None else frame.snapshot.run.world_size
@@ -197,8 +197,8 @@ class LogList(ScrollingPane):
         count = f": {f'{len(found):,} lines' if found else 'no match'} "
         if self._at in found:
             count = f": {found.index(self._at) + 1:,} of {len(found):,} "
-        searched = self._trouble or cut(self.search.text, max(8, width - len(text) - len(count) - 8)) + count
-        return title(text, width, [("/ ", "key"), (searched, "warn" if self._trouble else "info")])
+        searched = self._trouble or cut_text(self.search.text, max(8, width - len(text) - len(count) - 8)) + count
+        return pane_title(text, width, [("/ ", "key"), (searched, "warn" if self._trouble else "info")])
 
     def _why_empty(self, frame: Frame) -> str:
         """Return the message that replaces missing output."""
@@ -221,7 +221,7 @@ class LogList(ScrollingPane):
         known = before if searched is self.search else {}
         new = [text for text in dict.fromkeys(entry.text for entry in entries) if text not in known]
         try:
-            matching = set(self.search.places(new))
+            matching = set(self.search.matching_lines(new))
         except SearchError as error:
             self._trouble, self.search = f"{self.search.text} {error} ", Search()
             return []
@@ -255,7 +255,7 @@ class LogList(ScrollingPane):
         self._at = ahead[0] if ahead else found[0 if by > 0 else -1]
         if not self._first <= self._at < end or self._end is None:
             self._end = min(last, max(self._at + 1 + self._room // 3, before + self._room))
-        start = self.search.spans(entries[self._at - before].text)[0][0]
+        start = self.search.match_spans(entries[self._at - before].text)[0][0]
         self._pan = 0 if self.wrapped or start < self.size.width // 2 else start - self.size.width // 4
         self.redraw()
         return ""

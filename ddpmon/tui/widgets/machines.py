@@ -9,8 +9,8 @@ from ddpmon import numbers
 from ddpmon.analysis.words import counted
 from ddpmon.messages import GPU_COUNTERS, NO_RANK, QUANTITIES, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
-from ddpmon.tui.frame import finite, short_host
-from ddpmon.tui.lines import plain
+from ddpmon.tui.frame import finite_or_none, short_host
+from ddpmon.tui.lines import plain_text
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
 
 NOWHERE = "no host yet"
@@ -47,14 +47,14 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
     marks = [(finding.device, finding) for finding in snapshot.findings if finding.device and finding.lasts]
     for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
         role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
-        blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain(mark.words), tuple(mark.columns)))
+        blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain_text(mark.words), tuple(mark.columns)))
     trouble_of = {}
     for rank in snapshot.ranks:
-        order, glyph, role = rank_marks.grade(rank)
+        order, glyph, role = rank_marks.state_grade(rank)
         if order >= 8:
-            trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain(rank.health)))
+            trouble_of[rank.rank] = Trouble(order, glyph, role, HEALTH_WORDS.get(rank.health, plain_text(rank.health)))
         elif rank.throttled:
-            trouble_of[rank.rank] = Trouble(7, "▲", "warn", plain(rank.throttled), _OF_CLOCKS)
+            trouble_of[rank.rank] = Trouble(7, "▲", "warn", plain_text(rank.throttled), _OF_CLOCKS)
         elif rank.rank in blamed:
             trouble_of[rank.rank] = blamed[rank.rank]
     return trouble_of
@@ -62,7 +62,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
 
 def named_user(user: GpuUser) -> str:
     """Return the name and memory of another process on a GPU, such as "vllm 4711, 38.0 GiB"."""
-    name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain(user.name)} {user.pid}".strip()
+    name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain_text(user.name)} {user.pid}".strip()
     return f"{name}, {numbers.size(user.used_bytes)}"
 
 
@@ -115,10 +115,10 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
     texts.append(f"{len(ranks):,} rank{'s' * (len(ranks) != 1)}")
     gpus = list(_devices(ranks).values())
     if gpus:
-        named = [plain(rank.environment.device_name) if rank.environment else "" for rank in gpus]
+        named = [plain_text(rank.environment.device_name) if rank.environment else "" for rank in gpus]
         texts.append(_counted(name or "GPU" for name in named))
     texts += _gpu_facts(gpus, several=hosts > 0)
-    busy = [value for rank in ranks if (value := finite(QUANTITIES["cpu"].get(rank))) is not None]
+    busy = [value for rank in ranks if (value := finite_or_none(QUANTITIES["cpu"].get(rank))) is not None]
     cores = _cores(ranks)
     if busy:
         used = f"{sum(busy) / 100:,.1f}"
@@ -131,9 +131,9 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
 
 def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
     texts = []
-    loads = [v for rank in gpus if (v := finite(QUANTITIES["gpu"].get(rank))) is not None]
-    watts = [v for rank in gpus if (v := finite(QUANTITIES["gpu_power"].get(rank))) is not None]
-    hot = {v: rank for rank in gpus if (v := finite(QUANTITIES["gpu_temperature"].get(rank))) is not None}
+    loads = [v for rank in gpus if (v := finite_or_none(QUANTITIES["gpu"].get(rank))) is not None]
+    watts = [v for rank in gpus if (v := finite_or_none(QUANTITIES["gpu_power"].get(rank))) is not None]
+    hot = {v: rank for rank in gpus if (v := finite_or_none(QUANTITIES["gpu_temperature"].get(rank))) is not None}
     if loads:
         texts.append(f"busy {numbers.percent(sum(loads) / len(loads) / 100)}")
     if watts:
@@ -145,7 +145,7 @@ def _gpu_facts(gpus: Sequence[RankView], *, several: bool) -> list[str]:
 
 def why_no_gpu(snapshot: Snapshot) -> str:
     """Return why GPU counters are missing on some or all ranks; "" if none are missing."""
-    reason = plain(snapshot.missing.get(GPU_COUNTERS, ""))
+    reason = plain_text(snapshot.missing.get(GPU_COUNTERS, ""))
     measured = any(rank.has_gpu_sample for rank in snapshot.ranks)
     if reason or measured or not snapshot.ranks:
         return reason

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from ddpmon.messages import ViewRequest
 from ddpmon.tui.blocks import Block, Box
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, joined
+from ddpmon.tui.lines import Line, fit_line, join_pieces
 from ddpmon.tui.palette import DARK, Palette
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.workarounds import Abstract
@@ -72,8 +72,8 @@ class Pane(Widget, metaclass=Abstract):
     def show(self, frame: Frame, palette: Palette) -> None:
         """Show a new frame."""
         self.frame = frame
-        if frame.stale and not self.KEEPS_COLOUR:
-            palette = palette.muted
+        if frame.is_stale and not self.KEEPS_COLOUR:
+            palette = palette.all_muted
         if palette is not self._palette:
             self._palette = palette
             self._rows = []
@@ -103,7 +103,7 @@ class Pane(Widget, metaclass=Abstract):
         """
         if not before or not after:
             return 0, width
-        old, new = (joined(fit(line[0], width)) for line in (before, after))
+        old, new = (join_pieces(fit_line(line[0], width)) for line in (before, after))
         if old == new:
             return 0, 0
         if any(sum(len(text) for text, _ in line) != width for line in (old, new)):
@@ -130,7 +130,7 @@ class Pane(Widget, metaclass=Abstract):
     def render_line(self, y: int) -> Strip:
         """Return one row, as Textual's compositor expects it."""
         width = self.size.width
-        line = fit(self._rows[y] if y < len(self._rows) else [], width)
+        line = fit_line(self._rows[y] if y < len(self._rows) else [], width)
         return Strip([Segment(text, self._style(role)) for text, role in line], width)
 
     def get_line_filters(self) -> list[LineFilter]:

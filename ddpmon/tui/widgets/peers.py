@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ddpmon import numbers
 from ddpmon.messages import NOTABLE, Quantity, RankView, Snapshot, other_quantities, quantities_named
 from ddpmon.messages.quantities import MS
-from ddpmon.tui.frame import finite
-from ddpmon.tui.lines import Line, cut, plain
-from ddpmon.tui.units import written
+from ddpmon.tui.frame import finite_or_none
+from ddpmon.tui.lines import Line, cut_text, plain_text
+from ddpmon.tui.units import value_formatter
 
 NAME, NUMBER = 17, 9
 _RANGE = 19
@@ -30,12 +30,12 @@ class Beside:
 
 
 def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
-    return tuple(Beside(row, written(row.unit)) for row in quantities)
+    return tuple(Beside(row, value_formatter(row.unit)) for row in quantities)
 
 
 def script_phase(name: str, digits: int) -> Beside:
     """Return the row of a phase that the script named with `ddpmon.phase`, which is part of the other phases."""
-    label = cut(f"in {plain(name)}", NAME - 1)
+    label = cut_text(f"in {plain_text(name)}", NAME - 1)
     row = Quantity(name, MS, "Time in a phase that the script named", f"named_ms.{name}", label=label)
     return Beside(row, lambda value: numbers.aligned_ms(value, digits), marked=True)
 
@@ -64,7 +64,7 @@ class Compared:
     @property
     def excess(self) -> float | None:
         """Return how much the rank's value exceeds the median of the others; None if either is missing."""
-        return None if self.mine is None or self.median is None else finite(self.mine - self.median)
+        return None if self.mine is None or self.median is None else finite_or_none(self.mine - self.median)
 
     @property
     def nothing(self) -> bool:
@@ -74,7 +74,7 @@ class Compared:
 
 def compare(get: Get, rank: RankView, snapshot: Snapshot) -> Compared:
     """Return a rank's value with those of the others."""
-    others = [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite(get(each))) is not None]
+    others = [v for each in snapshot.ranks if each.rank != rank.rank and (v := finite_or_none(get(each))) is not None]
     return Compared(get(rank), others)
 
 

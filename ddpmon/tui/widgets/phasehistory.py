@@ -10,8 +10,8 @@ from ddpmon.messages import OWN_PHASES, QUANTITIES, Course, CoursesView, Quantit
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
 from ddpmon.tui import axis
-from ddpmon.tui.lines import Line, fit, joined
-from ddpmon.tui.units import written
+from ddpmon.tui.lines import Line, fit_line, join_pieces
+from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.columns import decimals
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.peers import NAME, NUMBER, Compared, compare, least_excess
@@ -58,7 +58,7 @@ def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool
     ]
     marked = any(exceeds)
     calm = "compute" if marked else "wait"
-    mine = joined(
+    mine = join_pieces(
         (level_glyph(value), "bad" if value == NOT_FINITE else "warn" if is_over else calm)
         for value, is_over in zip(values, exceeds, strict=True)
     )
@@ -95,7 +95,7 @@ def _header(view: CoursesView | None, missing: str, room: int) -> Line:
         each = f" {view.per_column} steps/column" if view.per_column > 1 else ""
         steps = axis.steps(view.last_step, view.per_column, room)
     heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'excess':>{_OVER}}", "muted")]
-    return [*fit(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
+    return [*fit_line(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Table:
     def lines(self, row: _Row, compared: Compared, past: Course | None) -> list[Line]:
         """Return a row's numbers and strip, and its peers' strip below if the two differ."""
         name, unit, excess = row.quantity.name, row.quantity.unit, compared.excess
-        text: Callable[[float | None], str] = self._ms if unit == MS else written(unit)
+        text: Callable[[float | None], str] = self._ms if unit == MS else value_formatter(unit)
         slows = name == "own" or name in OWN_PHASES
         over, role, differs = "", row.role if row.role == "strong" else "text", False
         if excess is not None and not self.alone:
@@ -130,11 +130,11 @@ class _Table:
         if past is None or self.room < _LEAST_ROOM:
             return [line]
         drawn, peers, was_over = strip(past, self.least_ms if slows and self.least_ms else None, self.room)
-        lines = [[*fit(line, LABEL), *drawn]]
+        lines = [[*fit_line(line, LABEL), *drawn]]
         if not self.alone and (differs or was_over or name in {"own", "loss"}):
             words = past.longer or ("the others wait for it" if differs and name == "wait" else "")
             remark: Line = [(f"    {words}", "warn" if words else "text")]
-            lines.append([*fit(remark, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
+            lines.append([*fit_line(remark, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
         return lines
 
     def _ms(self, value: float | None) -> str:

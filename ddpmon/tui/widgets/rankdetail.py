@@ -6,7 +6,7 @@ from ddpmon.messages import RankView, ViewRequest
 from ddpmon.runs.logs import Log
 from ddpmon.tui.blocks import ALL, TALL, Block
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut, title
+from ddpmon.tui.lines import Line, cut_text, pane_title
 from ddpmon.tui.widgets.inspection import history_request, inspection, rank_title, steps_per_column
 from ddpmon.tui.widgets.pane import BlockPane
 from ddpmon.tui.widgets.worldmap import rank_in
@@ -43,11 +43,11 @@ class RankDetail(BlockPane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         rank, snapshot = self._rank(frame), frame.snapshot
         if rank is None or snapshot is None:
-            return [title("no rank under the cursor ", width)]
+            return [pane_title("no rank under the cursor ", width)]
         lines = inspection(
             snapshot, rank, width, height - 1,
             answers=frame.cursor is None and not frame.ended, missing=frame.why_absent if rank.steps else "",
             printed=self.printed,
         )  # fmt: skip
         legend: Line = [(" ⏎ ", "key"), ("show all ", "muted")]
-        return [title(f"{cut(rank_title(rank), width // 2)} ", width, legend), *lines[: height - 1]]
+        return [pane_title(f"{cut_text(rank_title(rank), width // 2)} ", width, legend), *lines[: height - 1]]

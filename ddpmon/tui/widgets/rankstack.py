@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon import numbers
 from ddpmon.analysis.words import counted
 from ddpmon.messages import RankView, Snapshot, StackView
-from ddpmon.tui.lines import Line, cut, plain, title, wrap
+from ddpmon.tui.lines import Line, cut_text, pane_title, plain_text, wrap_text
 
 _NOW_S = 1.5
 
@@ -47,17 +47,17 @@ def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, 
     if stack is None and not waits and not asked:
         return []
     age_text = "asking…" if waits else age(snapshot, view) if stack is not None else ""
-    lines: list[Line] = [title(f"its Python stack{f', {age_text}' if age_text else ''}", width)]
+    lines: list[Line] = [pane_title(f"its Python stack{f', {age_text}' if age_text else ''}", width)]
     if view.why and asked:
-        lines += [[(f" ▲ {row}", "warn")] for row in wrap(plain(view.why), width - 4)]
+        lines += [[(f" ▲ {row}", "warn")] for row in wrap_text(plain_text(view.why), width - 4)]
     if stack is None:
         return lines if waits or view.why else [*lines, [(" none was recorded", "muted")]]
     if stack.collective is not None:
         state = "waits in" if stack.blocked else "last issued"
-        lines.append([(cut(f" {state} {plain(stack.collective.name)}", width), "text")])
+        lines.append([(cut_text(f" {state} {plain_text(stack.collective.name)}", width), "text")])
     if not stack.frames:
         lines.append([(" no Python code", "muted")])
     for place, row in enumerate(stack.frames):
         own = place == stack.own
-        lines.append([(cut(f" {'›' if own else ' '} {plain(row)}", width), "strong" if own else "muted")])
+        lines.append([(cut_text(f" {'›' if own else ' '} {plain_text(row)}", width), "strong" if own else "muted")])
     return lines

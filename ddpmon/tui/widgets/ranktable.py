@@ -12,8 +12,8 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, WIDE, Block
-from ddpmon.tui.frame import Frame, arriving, finite
-from ddpmon.tui.lines import Line, fit, joined, under_cursor
+from ddpmon.tui.frame import Frame, arriving, finite_or_none
+from ddpmon.tui.lines import Line, fit_line, join_pieces, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets import columns
 from ddpmon.tui.widgets.columns import RankColumn, Sort
@@ -57,7 +57,7 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
     """Return the ranks in the order of `sort`. If problems come first, ranks that have no step yet are by stage."""
     if not (sort.trouble_first and arriving(snapshot)):
         return columns.ordered(ranks, sort)
-    late = rank_marks.accused(snapshot)
+    late = rank_marks.accused_ranks(snapshot)
 
     def key(rank: RankView) -> tuple[int, int, int]:
         far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
@@ -75,12 +75,14 @@ def world_layout(snapshot: Snapshot, width: int) -> Layout:
     room = width - 2 - sum(column.width for column in chosen)
     if room < _SPLIT_LEAST:
         return chosen, None
-    longest = max((value for rank in snapshot.ranks if (value := finite(rank.step_ms)) is not None), default=0.0)
+    longest = max(
+        (value for rank in snapshot.ranks if (value := finite_or_none(rank.step_ms)) is not None), default=0.0
+    )
 
     def split(rank: RankView, _: str) -> Line:
         return [(" ", "text"), *columns.split_bar(rank, longest, room - 2)]
 
-    return chosen, Tail(fit(columns.SPLIT_LEGEND, room, "muted"), split)
+    return chosen, Tail(fit_line(columns.SPLIT_LEGEND, room, "muted"), split)
 
 
 def table_lines(
@@ -88,15 +90,15 @@ def table_lines(
 ) -> list[Line]:
     """Return the header, and a line for each of `ranks`; `chosen` is the rank under the cursor."""
     shown, tail = layout
-    digits, named = columns.decimals(snapshot.ranks), rank_marks.accused(snapshot)
-    header = joined([(" ", "text"), *((column.place(column.head), column.head_role) for column in shown)])
+    digits, named = columns.decimals(snapshot.ranks), rank_marks.accused_ranks(snapshot)
+    header = join_pieces([(" ", "text"), *((column.place(column.head), column.head_role) for column in shown)])
     lines: list[Line] = [[*header, *(tail.head if tail is not None else [])]]
     for rank in ranks:
-        glyph, alarm = rank_marks.marker(rank, named)
+        glyph, alarm = rank_marks.problem_marker(rank, named)
         marked = glyph != " "
         roles = [alarm if column.accused and marked else column.role for column in shown]
         cells = [(column.cell(rank, digits), role) for column, role in zip(shown, roles, strict=True)]
-        line = joined([(glyph, alarm), *cells])
+        line = join_pieces([(glyph, alarm), *cells])
         line += [] if tail is None else tail.of(rank, alarm if marked else "")
         lines.append(under_cursor(line, width) if rank.rank == chosen else line)
     return lines
@@ -156,7 +158,7 @@ class RankTable(BlockPane):
 
     def filtered(self, snapshot: Snapshot) -> list[RankView]:
         """Return all ranks that pass the filter."""
-        return replace(self.frame, snapshot=snapshot).listed
+        return replace(self.frame, snapshot=snapshot).listed_ranks
 
     def _ranks(self) -> list[int]:
         """Return the ranks that the cursor can be on."""
@@ -230,7 +232,7 @@ class RankTable(BlockPane):
         length = max(1, shown * shown // total)
         first = round(self._top / (total - shown) * (shown - length))
         return [
-            [*fit(line, width - 1, line[-1][1] if line and "select" in line[-1][1] else "text"),
+            [*fit_line(line, width - 1, line[-1][1] if line and "select" in line[-1][1] else "text"),
              ("█", "muted") if first <= y < first + length else ("│", "rule")]
             for y, line in enumerate(lines)
         ]  # fmt: skip

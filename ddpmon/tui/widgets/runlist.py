@@ -12,7 +12,18 @@ from ddpmon.analysis.verdict import beside_state
 from ddpmon.redaction import redact_variables
 from ddpmon.source.run_list import Listed, ListedVerdict
 from ddpmon.tui.frame import BADGES, Badge, Frame
-from ddpmon.tui.lines import Line, cut, cut_sentence, fit, padded, plain, size, title, under_cursor, wrap
+from ddpmon.tui.lines import (
+    Line,
+    cut_sentence,
+    cut_text,
+    fit_line,
+    line_width,
+    pad_text,
+    pane_title,
+    plain_text,
+    under_cursor,
+    wrap_text,
+)
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.scrolling import moved, top_with
@@ -31,7 +42,7 @@ def _badge(listed: Listed) -> Badge:
 
 
 def _command(listed: Listed) -> str:
-    return plain(" ".join([listed.run.script, *listed.run.script_args]))
+    return plain_text(" ".join([listed.run.script, *listed.run.script_args]))
 
 
 def _took(listed: Listed, now: float) -> str:
@@ -69,19 +80,21 @@ def run_line(listed: Listed, verdict: ListedVerdict, now: float, width: int, *, 
     line: Line = [
         (mark, ("key" if mark == "A" else "info")),
         (f" {badge.glyph} {badge.word:<9}", badge.role),
-        (" " + padded(plain(run.name), _name_width(width), left=True), "strong"),
+        (" " + pad_text(plain_text(run.name), _name_width(width), left=True), "strong"),
         (f" {run.world_size or '?':>5}", "text"),
         (f" {numbers.duration(now - run.created_at):>7}", "text"),
     ]
     if width >= _WITH_TOOK:
         line.append((f" {_took(listed, now):>7}", "text"))
-    verdict_text = cut_sentence(plain(verdict.brief) or numbers.NONE, max(1, _verdict_end(width) - size(line) - 2))
+    verdict_text = cut_sentence(
+        plain_text(verdict.brief) or numbers.NONE, max(1, _verdict_end(width) - line_width(line) - 2)
+    )
     line.append(("  " + verdict_text, ("text" if verdict.sentence else "muted")))
     if width >= _WITH_ID:
-        line = fit(line, _verdict_end(width), "text")
-        line.append((f"  {plain(run.id):<20}", "muted"))
-        line.append(("  " + cut(_command(listed), max(0, width - size(line) - 2)), "muted"))
-    return fit(line, width, "text")
+        line = fit_line(line, _verdict_end(width), "text")
+        line.append((f"  {plain_text(run.id):<20}", "muted"))
+        line.append(("  " + cut_text(_command(listed), max(0, width - line_width(line) - 2)), "muted"))
+    return fit_line(line, width, "text")
 
 
 def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
@@ -92,19 +105,21 @@ def about(listed: Listed, verdict: str, now: float, width: int) -> list[Line]:
         facts[0] += f" on {run.nnodes} nodes"
     facts += [] if listed.state in _NO_END else [f"{'took' if run.ended else 'up'} {_took(listed, now)}"]
     facts += [f"exit code {run.shell_code}"] if run.shell_code is not None else []
-    facts.append(f"id {plain(run.id)}")
+    facts.append(f"id {plain_text(run.id)}")
     nothing = f"{badge.word.lower()}; {'it left no report' if run.ended else 'enter watches it'}"
-    rows = wrap(plain(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2)
+    rows = wrap_text(
+        plain_text(verdict or (listed.run.elsewhere() if listed.state in _NO_END else "") or nothing), width - 2
+    )
     if len(rows) > 2:
         rows = [rows[0], cut_sentence(" ".join(rows[1:]), width - 2)]
     variables = " ".join(f"{name}={value}" for name, value in redact_variables(run.environment).items())
-    command = plain(f"{variables} {_command(listed)}".strip())
-    folder = f"   in {plain(run.cwd)}"
+    command = plain_text(f"{variables} {_command(listed)}".strip())
+    folder = f"   in {plain_text(run.cwd)}"
     room = max(0, width - 3 - len(folder))
     return [
-        title(f"{plain(run.name)}   {', '.join(facts)}", width),
+        pane_title(f"{plain_text(run.name)}   {', '.join(facts)}", width),
         *([(" " + row, "text" if verdict else "muted")] for row in rows),
-        [(" " + (cut(command, room) + folder if room > 20 else cut(command, width - 2)), "muted")],
+        [(" " + (cut_text(command, room) + folder if room > 20 else cut_text(command, width - 2)), "muted")],
     ]
 
 
@@ -155,9 +170,12 @@ class RunList(Pane):
         heading = f"runs, the latest first: {len(self.listed) - unwatched:,}, {going} running"
         heading += f"; {unwatched} unwatched" if unwatched else ""
         if marked is not None:
-            heading += f"   A: {plain(marked.run.name)}, c compares"
+            heading += f"   A: {plain_text(marked.run.name)}, c compares"
         if not self.listed:
-            return [title(heading, width), [(" there is no run yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")]]
+            return [
+                pane_title(heading, width),
+                [(" there is no run yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")],
+            ]
         room = self.room(height)
         self._top = max(0, min(self._top, len(self.listed) - room))
         now = time.time()
@@ -173,7 +191,7 @@ class RunList(Pane):
             brief = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step)
             return ListedVerdict(snapshot.verdict, brief)
 
-        lines = [title(heading, width), [(header(width), "muted")]]
+        lines = [pane_title(heading, width), [(header(width), "muted")]]
         for each in self.listed[self._top : self._top + room]:
             shown = watched is not None and each.run.id == watched.id
             mark = "A" if each is marked else WATCHED if shown else " "

@@ -12,7 +12,7 @@ from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import Block
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, fit, title
+from ddpmon.tui.lines import Line, fit_line, pane_title
 from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import Lane, LaneGrid, share, split_height
 from ddpmon.tui.widgets.pane import BlockPane
@@ -92,21 +92,24 @@ class SyncLanes(BlockPane):
         view = None if frame.snapshot is None else frame.snapshot.sync
         if view is None or not view.courses:
             note = "coming…" if view is None else "no step yet"
-            return [title("through time ", width), [(f" {note}", "muted")]]
+            return [pane_title("through time ", width), [(f" {note}", "muted")]]
         courses = {course.name: course for course in view.courses}
         steps = min(view.per_column * min(view.columns, lanes_of_steps(width, 1, 1).moments), view.last_step)
         times = [named_lane(name, courses.get(name), numbers.ms, role, "text") for name, role in _TIMES.items()]
         shares = [named_lane(name, courses.get(name), numbers.percent, "text", "text") for name in _EFFICIENCIES]
         full = courses["wait"].high if "wait" in courses else 0.0
         legend: Line = [(f" wait and transfer up to {numbers.ms(full)} ms, efficiencies to 100% ", "muted")]
-        heading = title(f"through time, the last {numbers.count(steps)} steps ", width, legend)
+        heading = pane_title(f"through time, the last {numbers.count(steps)} steps ", width, legend)
         rows = self.rows(width)
         lines = rows * lines_each(height - 1, rows)
         columns = [times, shares] if sides(width) > 1 else [[*times, *shares]]
         # The side with fewer lanes gets higher ones, so that both sides end on the same line.
         each = width // len(columns)
         drawn = [LaneGrid(each, _LABEL, *split_height(lines, len(side), lines)).lines([side]) for side in columns]
-        return [heading, *([p for part in row for p in fit(part, each)] for row in zip_longest(*drawn, fillvalue=[]))]
+        return [
+            heading,
+            *([p for part in row for p in fit_line(part, each)] for row in zip_longest(*drawn, fillvalue=[])),
+        ]
 
 
 class WaitLanes(BlockPane):
@@ -138,9 +141,9 @@ class WaitLanes(BlockPane):
         snapshot = frame.snapshot
         view = None if snapshot is None else snapshot.heat
         if snapshot is None or view is None or view.metric != _METRIC or not view.rows:
-            return [title("each rank's wait through time ", width), [(f" {frame.why_absent}", "muted")]]
+            return [pane_title("each rank's wait through time ", width), [(f" {frame.why_absent}", "muted")]]
         high, shown = wait_courses(view)
-        named, chosen = rank_marks.accused(snapshot), self.chosen_rank()
+        named, chosen = rank_marks.accused_ranks(snapshot), self.chosen_rank()
 
         def lane(course: Course) -> Lane:
             marked = course.rank in named
@@ -153,7 +156,7 @@ class WaitLanes(BlockPane):
         steps = min(view.steps * min(view.columns, grid.moments), view.last_step)
         of = f"each rank's wait through time, the last {numbers.count(steps)} steps "
         legend: Line = [(f" up to {numbers.percent(high)} of a step ", "muted")]
-        return [title(of, width, legend), *grid.lines(lanes)]
+        return [pane_title(of, width, legend), *grid.lines(lanes)]
 
 
 def wait_courses(view: HeatView) -> tuple[float, list[Course]]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ddpmon import numbers
 from ddpmon.messages import RankView, Snapshot
-from ddpmon.tui.frame import arriving, finite
+from ddpmon.tui.frame import arriving, finite_or_none
 from ddpmon.tui.lines import Line
 from ddpmon.tui.widgets.columns import Sort, decimals, fit_columns
 from ddpmon.tui.widgets.ranktable import BY_RANK, Layout, RankTable, Tail
@@ -19,7 +19,7 @@ _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm")]
 
 def _blocked(rank: RankView) -> tuple[float, float] | None:
     """Return a rank's wait, and its wait plus transfer, in ms; None if either is missing."""
-    wait, transfer = finite(rank.phase_ms("wait")), finite(rank.phase_ms("transfer"))
+    wait, transfer = finite_or_none(rank.phase_ms("wait")), finite_or_none(rank.phase_ms("transfer"))
     return None if wait is None or transfer is None else (wait, wait + transfer)
 
 
@@ -63,6 +63,6 @@ class WaitTable(RankTable):
         if room < _BAR_LEAST:
             return columns, None
         both = [blocked[1] for rank in snapshot.ranks if (blocked := _blocked(rank)) is not None]
-        longest = max(filter(finite, both), default=0.0)
+        longest = max(filter(finite_or_none, both), default=0.0)
         head: Line = [(f"  0{f'{longest:,.{decimals(snapshot.ranks)}f} ms':>{room - 2}}", "muted")]
         return columns, Tail(head, lambda rank, _: [("  ", "text"), *blocked_bar(rank, longest, room - 1)])

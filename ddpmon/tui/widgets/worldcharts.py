@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ddpmon.messages import SERIES_MOST, STEP_SERIES, Series, SeriesRequest, SeriesView, ViewRequest
 from ddpmon.tui import axis, curves
-from ddpmon.tui.chart_choice import SMOOTHINGS, ChartChoice, quantity
+from ddpmon.tui.chart_choice import SMOOTHINGS, ChartChoice, quantity_named
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, title
+from ddpmon.tui.lines import Line, pane_title
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets.chart import (
     IN_EVERY_SNAPSHOT,
@@ -16,10 +16,10 @@ from ddpmon.tui.widgets.chart import (
     LOG,
     ChoosingChart,
     Style,
-    chart,
+    draw_chart,
+    empty_reason,
     held_s,
     in_every_snapshot,
-    nothing,
     requested_series,
     style_of,
 )
@@ -32,10 +32,10 @@ def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> 
         return ""
     span = series.seconds[0], series.seconds[-1]
     at = curves.moment_of(x - LABEL, span, width - LABEL)
-    place = curves.nearest(series.seconds, span, at) or 0
+    place = curves.nearest_point(series.seconds, span, at) or 0
     low, median, high = (style.label(each[place]) for each in (series.low, series.median, series.high))
     values = median if low == high else f"{median} ({low}–{high})"
-    return f"at {axis.moment(series.seconds[place], span[1] - span[0])}: {values}"
+    return f"at {axis.moment_label(series.seconds[place], span[1] - span[0])}: {values}"
 
 
 class KeptChart:
@@ -58,9 +58,9 @@ class KeptChart:
         asked = (name, style, width, height, empty)
         if series is not self._series or asked != self._asked:
             self._series, self._asked = series, asked
-            self._lines = chart(series, name, style, width, height, empty=empty)
+            self._lines = draw_chart(series, name, style, width, height, empty=empty)
         values = "" if pointed is None else values_at(series, style, width, pointed[0])
-        return [title(f"{name.partition(':')[0]} {values}", width), *self._lines[1:]] if values else self._lines
+        return [pane_title(f"{name.partition(':')[0]} {values}", width), *self._lines[1:]] if values else self._lines
 
 
 class ChosenChart(ChoosingChart):
@@ -96,8 +96,8 @@ class ChosenChart(ChoosingChart):
         if choice.name == "loss":
             style = replace(style, roles=(None, "info"))
         series = in_every_snapshot(frame, choice) or requested_series(frame, choice)
-        empty = "coming…" if series is None else nothing(frame.snapshot, choice.name)
-        name = quantity(choice.name).chart
+        empty = "coming…" if series is None else empty_reason(frame.snapshot, choice.name)
+        name = quantity_named(choice.name).chart
         curves_shown = f": {style.worst}est, median"
         if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
             name += curves_shown
@@ -117,4 +117,4 @@ class OwnChart(Pane):
         series = Series() if frame.snapshot is None else frame.snapshot.own_series
         style = style_of(ChartChoice("own"), frame)
         name = "own ms per step: slowest, median"
-        return self._kept.chart(series, name, style, (width, height), nothing(frame.snapshot, "own"), self.pointed)
+        return self._kept.chart(series, name, style, (width, height), empty_reason(frame.snapshot, "own"), self.pointed)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import Frame, arriving, short_host
-from ddpmon.tui.lines import Line, joined, padded, size, title
+from ddpmon.tui.lines import Line, join_pieces, line_width, pad_text, pane_title
 from ddpmon.tui.widgets.pane import Pane
 
 Grading: TypeAlias = Callable[[RankView], tuple[int, str, str]]
@@ -33,7 +33,7 @@ _FAR_LEGEND: Line = [("? not connected ○ importing ◔ imported ◑ group ◕ 
 
 def how_far(rank: RankView) -> tuple[int, str, str]:
     """Return (order, glyph, role) of a rank before its first step; the least advanced rank has the highest order."""
-    order, glyph, role = rank_marks.grade(rank)
+    order, glyph, role = rank_marks.state_grade(rank)
     if order >= 8 or rank.stage not in STAGES:
         return order + len(STAGES), glyph, role
     place = STAGES.index(rank.stage)
@@ -43,7 +43,7 @@ def how_far(rank: RankView) -> tuple[int, str, str]:
 def _glyphs(ranks: list[RankView], fold: int, grade_of: Grading) -> Line:
     groups = (ranks[start : start + fold] for start in range(0, len(ranks), fold))
     worst = (max(map(grade_of, group), key=lambda grade: grade[0]) for group in groups)
-    return joined((glyph, role) for _, glyph, role in worst)
+    return join_pieces((glyph, role) for _, glyph, role in worst)
 
 
 def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) -> list[Line] | None:
@@ -63,9 +63,9 @@ def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) ->
         if place % across == 0:
             lines.append([(" ", "text")])
         marks = _glyphs(group, 1, grade_of)
-        wrong = any(rank_marks.grade(rank)[0] >= 6 and rank.health != "missing" for rank in group)
-        label: Line = [(padded(host, name, left=True) + " ", "strong" if wrong else "muted")]
-        pad = cell - size(label) - size(marks) + _GAP
+        wrong = any(rank_marks.state_grade(rank)[0] >= 6 and rank.health != "missing" for rank in group)
+        label: Line = [(pad_text(host, name, left=True) + " ", "strong" if wrong else "muted")]
+        pad = cell - line_width(label) - line_width(marks) + _GAP
         lines[-1] += [*label, *marks, (" " * pad, "text")]
     return lines
 
@@ -78,7 +78,7 @@ def world(snapshot: Snapshot, width: int, most: int) -> tuple[list[Line], int]:
     ranks = snapshot.ranks
     if not ranks or width < 4 or most < 1:
         return [], 1
-    grade_of = how_far if arriving(snapshot) else rank_marks.grade
+    grade_of = how_far if arriving(snapshot) else rank_marks.state_grade
     lines = _by_host(ranks, width, most, grade_of)
     if lines is not None:
         return lines, 1
@@ -98,12 +98,12 @@ class WorldMap(Pane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         if frame.snapshot is None:
-            return [title("world", width), [(" no rank yet", "muted")]]
+            return [pane_title("world", width), [(" no rank yet", "muted")]]
         lines, fold = world(frame.snapshot, width, height - 1)
         if arriving(frame.snapshot):
             heading = "world" if fold == 1 else f"world, {fold} each"
-            return [title(heading, width, _FAR_LEGEND), *lines]
+            return [pane_title(heading, width, _FAR_LEGEND), *lines]
         heading = "world: slower than peers"
         if fold > 1:
             heading += f", the worst of {fold} ranks each"
-        return [title(heading, width, rank_marks.LEGEND), *lines]
+        return [pane_title(heading, width, rank_marks.LEGEND), *lines]
