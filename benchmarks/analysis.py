@@ -28,11 +28,11 @@ import numpy as np
 from launching import options
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.summary import loss_trend, summarise
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import PROTOCOL, Finding, Hello, Sample, Scalar, Step
@@ -86,7 +86,7 @@ class Hub:
         """Add records to the window."""
         for rank, steps in enumerate(records):
             self._aligner.add(rank, steps)
-        self._new = [split(rows) for rows in self._aligner.pop_complete()]
+        self._new = [split_waits(rows) for rows in self._aligner.pop_complete()]
         for part in self._new:
             self._window.append(part)
             self._engine.append(part)
@@ -107,13 +107,13 @@ class Hub:
         summarise(world)
         loss_trend(world)
         slowdowns = self._engine.judge(world, self._hosts)
-        self._found = findings(world, dataclasses.replace(self.evidence, slowdowns=slowdowns), self._found)
+        self._found = all_findings(world, dataclasses.replace(self.evidence, slowdowns=slowdowns), self._found)
 
     def judge_window(self) -> None:
-        self.judge(self._window.world())
+        self.judge(self._window.as_world())
 
     def judge_from_scratch(self) -> None:
-        self.judge(dataclasses.replace(self._window.world()))
+        self.judge(dataclasses.replace(self._window.as_world()))
 
     def keep_histories(self, second: int) -> None:
         """Record every quantity of the new steps, and a value that every script logs at every step."""

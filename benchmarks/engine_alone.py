@@ -15,12 +15,12 @@ from play import FIRST_PID, Floats, Moment, Pause, Played, Said, Shown, Timeline
 from ddpmon.analysis import verdict
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import SYNC_COLLECTIVE, SYNC_GRADIENTS, Finding
 
@@ -38,27 +38,27 @@ def play_alone(
     step_ms = Timeline.of(own_ms, transfer_ms, pauses, sync_every).step_ms
     table = timeline.table(FIRST_PID, samples, tokens, SYNC_GRADIENTS if sync_every == 1 else SYNC_COLLECTIVE)
     count, ranks = table.shape
-    world = split(Rows.of_table(tuple(range(ranks)), table, {}))
+    world = split_waits(Rows.of_table(tuple(range(ranks)), table, {}))
     host_of = dict(enumerate(hosts or ["host0"] * ranks))
     engine, window, ledger, announcer = Engine(), Window(WINDOW_STEPS), Ledger(0), Announcer()
     before: list[Finding] = []
     shown: list[Finding] = []
     moments, events = [], []
     for end in range(JUDGED_STEPS, count + JUDGED_STEPS, JUDGED_STEPS):
-        part = world.between(max(1, end - JUDGED_STEPS), end)  # The first step is excluded.
+        part = world.steps_between(max(1, end - JUDGED_STEPS), end)  # The first step is excluded.
         window.append(part)
         engine.append(part)
-        whole, latest = window.world(), window.world(SHOWN_S)
+        whole, latest = window.as_world(), window.as_world(SHOWN_S)
         evidence = Evidence(slowdowns=engine.judge(whole, host_of), world_size=ranks, step=min(end, count))
-        before = findings(latest, evidence, before, whole)
+        before = all_findings(latest, evidence, before, whole)
         seconds = float(timeline.end_us[min(end, count) - 1].max()) / 1e6
-        ledger.enter(before, Judgement(seconds, int(whole.step[0]), int(whole.step[-1])), over=end >= count)
+        ledger.enter_findings(before, Judgement(seconds, int(whole.step[0]), int(whole.step[-1])), over=end >= count)
         current = ledger.findings(seconds)
         for event in announcer.announce(shown, current, seconds):
             named = Shown.of(event.finding) if event.finding else None
             events.append(Said(min(end, count), event.severity, event.text, named))
         shown = current
-        sentence = verdict.running(shown, summarise(latest)).text
+        sentence = verdict.running_sentence(shown, summarise(latest)).text
         moments.append(Moment(min(end, count), seconds, "", sentence, tuple(map(Shown.of, shown))))
     report = {"verdict": moments[-1].verdict, "findings": [], "run": {"world_size": ranks}}
     return _Alone(moments, events, moments[-1], report, step_ms)

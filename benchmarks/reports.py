@@ -172,12 +172,12 @@ def run_watched(case: Case, folder: Path, limit_s: float) -> tuple[str, str]:
         how = f"exit code {process.returncode}"
         if run and process.returncode is None:
             how = "stopped, it had not ended"
-            stop.request(run)
+            stop.request_stop(run)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(STOPPING_S)
     finally:
         if run:
-            stop.request(run, now=True)
+            stop.request_stop(run, now=True)
         end(process, signal.SIGTERM)
     if run is None:
         print(output.read_text(errors="replace"))
@@ -206,7 +206,7 @@ class Screens:
         self._snapshot = snapshot
         for one in snapshot.findings:
             self._first_at.setdefault(one.kind, at_s)
-        findings = [one for one in snapshot.findings if one.lasts or snapshot.state != "running"]
+        findings = [one for one in snapshot.findings if one.is_lasting or snapshot.state != "running"]
         facts = re.sub(r"[\d.]+", "", repr([snapshot.state, snapshot.verdict, *sorted(one.text for one in findings)]))
         if facts == self._shown:
             return

@@ -23,7 +23,7 @@ import psutil
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, start, stop, torchrun
-from ddpmon.launch.adoption import adopt
+from ddpmon.launch.adoption import adopt_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launching import options, own_home
@@ -54,7 +54,7 @@ class Outcome:
 def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
     run_id = runs.new_id()
     if with_torchrun:
-        command = torchrun.command(
+        command = torchrun.launch_command(
             str(script), [str(seconds)], module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0,
             grace_s=3.0, run_id=run_id, log_dir=str(runs.run_dir(run_id) / "logs" / "ranks"),
         )  # fmt: skip
@@ -65,7 +65,7 @@ def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:
         run_id, name="many", argv=command, script=str(script), script_args=[], cwd=str(script.parent),
         world_size=ranks, grace_s=3.0,
     )  # fmt: skip
-    return start.start(wanted)
+    return start.start_run(wanted)
 
 
 def kill(run: runs.Run, victim: str, chance: random.Random) -> None:
@@ -80,18 +80,18 @@ def kill(run: runs.Run, victim: str, chance: random.Random) -> None:
     }
     for process in found.values() if victim == "all of them" else [found[victim]]:
         if process is not None:
-            processes.send(process, signal.SIGKILL)
+            processes.send_signal(process, signal.SIGKILL)
 
 
 def see_it_end(run: runs.Run) -> runs.Run:
     """Watch a run, as a viewer does, until it has ended."""
     began = time.monotonic()
     while (at := time.monotonic() - began) < ENDED_S:
-        run = adopt(run)
+        run = adopt_run(run)
         if run.ended and not (run.supervisor and run.supervisor.alive()):
             return run
         if at > BY_ITSELF_S and not run.stopping:
-            stop.request(run)
+            stop.request_stop(run)
         time.sleep(0.1)
     return run
 
@@ -106,7 +106,7 @@ def one(number: int, script: Path, chance: random.Random, outcome: Outcome) -> N
         outcome.killed[victim] += 1
     if stopped:
         time.sleep(chance.choice((0.0, 0.2)))
-        stop.request(run, now=chance.random() < 0.3)
+        stop.request_stop(run, now=chance.random() < 0.3)
     ended = see_it_end(run)
     outcome.states[ended.state() if ended.ended else "not ended"] += 1
     deadline = time.monotonic() + 5.0  # Time for a hub that run.json does not name: it ends by itself.
@@ -150,7 +150,7 @@ def main() -> None:
             outcome = many(arguments.count, arguments.seed, folder)
         finally:
             for run in runs.all_runs():
-                stop.request(run, now=True)
+                stop.request_stop(run, now=True)
     print(f"{arguments.count} runs with seed {arguments.seed}: {dict(outcome.states)}")
     print(f"killed: {dict(outcome.killed)}")
     print(f"something is left of {len(outcome.left)}")

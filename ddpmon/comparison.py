@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare
+from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare_runs
 from ddpmon.analysis.difference import notes, sentence
-from ddpmon.analysis.report import json_number, reported
+from ddpmon.analysis.report import finding_for_report, json_number
 from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.analysis.steps.world import World
-from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, format_count
 from ddpmon.errors import UsageError
 from ddpmon.messages import PHASES, Finding
 from ddpmon.recording.recorded import recorded_store
@@ -27,7 +27,7 @@ CERTAINTY = (
 def build(a: Run, b: Run) -> dict[str, Any]:
     """Compare B with A, schema 1. Raise UsageError if one has too few steps, RecordingError if one cannot be read."""
     (world_a, findings_a), (world_b, findings_b) = _read(a), _read(b)
-    return diff(a, b, compare(world_a, world_b, findings_a, findings_b))
+    return diff(a, b, compare_runs(world_a, world_b, findings_a, findings_b))
 
 
 def _read(run: Run) -> tuple[World, list[Finding]]:
@@ -65,9 +65,9 @@ def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
             "b_is": losses.b_is,
         },
         "findings": {
-            "gone": [reported(finding) for finding in comparison.gone],
-            "new": [reported(finding) for finding in comparison.new],
-            "kept": [{"a": reported(was), "b": reported(now)} for was, now in comparison.kept],
+            "gone": [finding_for_report(finding) for finding in comparison.gone],
+            "new": [finding_for_report(finding) for finding in comparison.new],
+            "kept": [{"a": finding_for_report(was), "b": finding_for_report(now)} for was, now in comparison.kept],
         },
         "notes": notes(comparison),
     }
@@ -101,8 +101,8 @@ def _loss_number(value: float) -> float | None:
 def title(side: dict[str, Any]) -> str:
     """Return the run's name, its state, and which of its steps were compared."""
     steps = side["steps"]
-    ranks = counted(side["world_size"], "rank")
-    window = f"{counted(steps['compared'], 'step')} compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
+    ranks = format_count(side["world_size"], "rank")
+    window = f"{format_count(steps['compared'], 'step')} compared, {steps['window'][0]:,} to {steps['window'][1]:,}"
     return f"{side['name']} ({side['id']}): {side['state']}, {ranks}, {window}"
 
 

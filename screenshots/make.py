@@ -38,7 +38,7 @@ import story
 
 from ddpmon import runs
 from ddpmon.cli.commands.replaying import unpack
-from ddpmon.launch.last_launch import LaunchForm, remember
+from ddpmon.launch.last_launch import LaunchForm, store_form
 from ddpmon.messages import ViewRequest
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_report
@@ -144,7 +144,7 @@ def pictures(names: Iterable[str], expected: Mapping[str, str] = EMPTY) -> dict[
         for name in PIECES:
             piece(run, name)
         tell_verdict(run)
-        remember(LAUNCH)
+        store_form(LAUNCH)
         clock = SimpleNamespace(time=lambda: run.created_at + SEEN_AFTER_S, monotonic=time.monotonic)
         made = {}
         for name in names:

@@ -83,7 +83,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     for run in runs.all_runs():
         with contextlib.suppress(DdpmonError):  # as if started elsewhere
-            stop.request(run, now=True)
+            stop.request_stop(run, now=True)
     deadline = Deadline(15)
     while (left := _started_with(folder / "home")) and not deadline.passed:
         time.sleep(0.05)
@@ -174,6 +174,6 @@ def launch(home: Path) -> Callable[..., Started]:
             runs.new_id(), name="test", argv=list(command), script=command[0], script_args=list(command[1:]),
             cwd=os.getcwd(), world_size=0, grace_s=grace_s,
         )  # fmt: skip
-        return Started(start.start(wanted).id)
+        return Started(start.start_run(wanted).id)
 
     return call

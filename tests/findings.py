@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ddpmon.analysis.events import Announcement, Announcer
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.slowdown import Slowdown
@@ -45,12 +45,12 @@ def unfold(world: World, evidence: Evidence = NOTHING, *, every: int = 20) -> li
     engine, window, news, moments = Engine(), Window(600), Announcer(), []
     hosts, before = _hosts(world, evidence), []
     for end in range(every, len(world) + every, every):
-        part = world.between(end - every, end)
+        part = world.steps_between(end - every, end)
         window.append(part)
         engine.append(part)
-        told = engine.judge(window.world(), hosts)
+        told = engine.judge(window.as_world(), hosts)
         known = with_changes(evidence, slowdowns=told, world_size=len(world.ranks))
-        found = findings(window.world(30.0), known, before, window.world())
+        found = all_findings(window.as_world(30.0), known, before, window.as_world())
         moments.append(Moment(min(end, len(world)), told, found, news.announce(before, found, inf)))
         before = found
     return moments
@@ -64,8 +64,8 @@ def slowdowns(world: World, evidence: Evidence = NOTHING) -> Sequence[Slowdown]:
     """Return who is slow, after judging a run again and again as it went on. evidence: with the hosts."""
     engine, told, hosts = Engine(), (), _hosts(world, evidence)
     for end in range(JUDGED_STEPS, len(world) + JUDGED_STEPS, JUDGED_STEPS):
-        engine.append(world.between(end - JUDGED_STEPS, min(end, len(world))))
-        told = engine.judge(world.between(0, min(end, len(world))), hosts)
+        engine.append(world.steps_between(end - JUDGED_STEPS, min(end, len(world))))
+        told = engine.judge(world.steps_between(0, min(end, len(world))), hosts)
     return told
 
 
@@ -75,7 +75,7 @@ def judged(
     """Return the findings about a run, with those about slow ranks."""
     run = longer if longer is not None else world
     known = evidence if run is None or not len(run) else with_changes(evidence, slowdowns=slowdowns(run, evidence))
-    return findings(world, known, before, longer)
+    return all_findings(world, known, before, longer)
 
 
 def of_kinds(*kinds: str, world: World | None = None, before: Sequence[Finding] = (), **evidence: Any) -> list[Finding]:

@@ -216,7 +216,7 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     if request["words"][0] == SUPERVISOR:
         from ddpmon.launch import processes  # not at the top: ranks are to import ddpmon only where it watches them
 
-        processes.spawn = functools.partial(_spawn, processes.spawn)
+        processes.spawn_session = functools.partial(_spawn, processes.spawn_session)
     _run(request["words"])
 
 
@@ -277,7 +277,7 @@ def _spawn(
     ignored: Collection[signal.Signals] = (),
     **options: Any,
 ) -> int:
-    """Stand in for `processes.spawn` in a forked supervisor: fork its hubs, start everything else."""
+    """Stand in for `processes.spawn_session` in a forked supervisor: fork its hubs, start everything else."""
     if argv[:4] != [*PYTHON, HUB]:
         return spawn(argv, environment, log, blocked=blocked, ignored=ignored, **options)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND

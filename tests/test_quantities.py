@@ -6,7 +6,7 @@ from collections import deque
 import msgspec
 import pytest
 
-from ddpmon.analysis.report import report
+from ddpmon.analysis.report import run_report
 from ddpmon.export import openmetrics
 from ddpmon.messages import (
     GPU,
@@ -104,7 +104,7 @@ def test_what_is_sampled_is_exported(row, shown):
     ]
     for rank, line in enumerate(told):
         assert (f'host="n{rank}"' if row.where == HOST else f'rank="{rank}"') in line
-    ranks = report(shot, None, None)["ranks"]
+    ranks = run_report(shot, None, None)["ranks"]
     of_rank = ranks[0]["gpu"] if row.where == GPU else ranks[0]
     assert of_rank[(row.reported or row.field).removeprefix("gpu_")] == pytest.approx(value_of(row), abs=1e-4)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.table import HAS_LOSS, PHASES, ROW, Rows, steps_of
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.messages import SYNC_GRADIENTS
 
 OWN = (2.0, 8.0, 15.0, 1.0, 1.0)
@@ -57,7 +57,7 @@ def world_with(own, **more):
 
 def split_of(table):
     """The World of a table of rows, [S, R]."""
-    return split(Rows.of_table(tuple(range(table.shape[1])), table, {}))
+    return split_waits(Rows.of_table(tuple(range(table.shape[1])), table, {}))
 
 
 def world_of(told):
@@ -66,4 +66,4 @@ def world_of(told):
     for rank, steps in told.items():
         aligner.add(rank, steps)
     (together,) = aligner.pop_complete(final=True)
-    return split(together)
+    return split_waits(together)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.resampling import CERTAINTY, Ratio, Resampled, ratio, resampled
+from ddpmon.analysis.statistics.resampling import CERTAINTY, Ratio, Resampled, resampled, resampled_ratio
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
@@ -130,17 +130,19 @@ class Comparison:
 
 def _effect(speed: Ratio) -> float:
     """Return the logarithm of the certain part of a ratio; 0 if two runs of the same script may differ by as much."""
-    if not speed.certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
+    if not speed.is_certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
 
 
-def compare(a: World, b: World, findings_a: Sequence[Finding] = (), findings_b: Sequence[Finding] = ()) -> Comparison:
+def compare_runs(
+    a: World, b: World, findings_a: Sequence[Finding] = (), findings_b: Sequence[Finding] = ()
+) -> Comparison:
     """Compare two runs, each with at least FIRST_STEPS + FEWEST_STEPS steps."""
     one, other = side(a), side(b)
     unit, work = _work(one, other)
-    median = ratio(one.drawn.median, one.drawn.medians, other.drawn.median, other.drawn.medians)
-    mean = ratio(one.drawn.mean, one.drawn.means, other.drawn.mean, other.drawn.means)
+    median = resampled_ratio(one.drawn.median, one.drawn.medians, other.drawn.median, other.drawn.medians)
+    mean = resampled_ratio(one.drawn.mean, one.drawn.means, other.drawn.mean, other.drawn.means)
     gone, new, kept = _changes(findings_a, findings_b)
     return Comparison(
         one, other, unit, median.times(work), mean.times(work), _losses(a, b, one, other), gone, new, kept
@@ -152,8 +154,8 @@ def side(world: World) -> Side:
     lengths = world.step_ms
     begin = max(0, len(world) - MOST_STEPS)
     begin = max(begin, FIRST_STEPS)
-    begin += settled(lengths[begin:])
-    part, lengths = world.between(begin, len(world)), np.maximum(lengths[begin:], 1e-3)
+    begin += first_settled_step(lengths[begin:])
+    part, lengths = world.steps_between(begin, len(world)), np.maximum(lengths[begin:], 1e-3)
     all_ms = np.concatenate([part.phases_ms, part.wait_ms[..., None], part.transfer_ms[..., None]], axis=2)
     last = np.where(part.critical >= 0, part.critical, part.own_ms.argmax(axis=1))
     has_waited = bool((part.critical >= 0).any())
@@ -179,11 +181,11 @@ def median_interval(world: World) -> tuple[float, float]:
     """Return the 95% interval of the median step [ms] over the last steps of a run that has settled."""
     lengths = np.maximum(world.step_ms[max(FIRST_STEPS, len(world) - MOST_INTERVAL_STEPS) :], 1e-3)
     tail = (1 - CERTAINTY) / 2
-    low, high = np.quantile(resampled(lengths[settled(lengths) :]).medians, [tail, 1 - tail])
+    low, high = np.quantile(resampled(lengths[first_settled_step(lengths) :]).medians, [tail, 1 - tail])
     return float(low), float(high)
 
 
-def settled(lengths: Floats) -> int:
+def first_settled_step(lengths: Floats) -> int:
     """Return the index of the first step after a beginning that differs from the rest.
 
     The beginning is at most half of the steps, and FEWEST_STEPS are left.

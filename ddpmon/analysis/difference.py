@@ -6,7 +6,7 @@ from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.statistics.resampling import Ratio
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import PHASES, Finding
 
 _PATH = {
@@ -21,16 +21,16 @@ def sentence(comparison: Comparison) -> str:
     """Return the sentence that people read first."""
     speed, where = comparison.speed, _where(comparison)
     if comparison.outcome == "same":
-        measured = f"B is {times(speed.value)}x as fast as A{where}, {interval(speed)}"
-        if speed.certain:
+        measured = f"B is {format_ratio(speed.value)}x as fast as A{where}, {interval(speed)}"
+        if speed.is_certain:
             return f"A and B are equally fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
         steps = " and ".join(dict.fromkeys(f"{side.steps:,}" for side in (comparison.a, comparison.b)))
         return f"{steps} steps show no significant difference ({measured})" + _learned(comparison)
     if comparison.outcome == "faster":
-        head = f"B is {times(speed.value)}x as fast as A{where} ({interval(speed)})"
+        head = f"B is {format_ratio(speed.value)}x as fast as A{where} ({interval(speed)})"
     else:
         slow = Ratio(1 / speed.value, 1 / speed.high, 1 / speed.low)
-        head = f"B takes {times(slow.value)}x as long as A{where} ({interval(slow)})"
+        head = f"B takes {format_ratio(slow.value)}x as long as A{where} ({interval(slow)})"
     why = _why(comparison)
     return head + (f": {why}" if why else "") + _learned(comparison)
 
@@ -46,8 +46,8 @@ def notes(comparison: Comparison) -> list[str]:
         )
     elif a.ranks != b.ranks and not (a.work["samples"] and b.work["samples"]):
         lines.append(
-            f"A has {counted(a.ranks, 'rank')} and B has {b.ranks}; ddpmon does not know the samples per step, so it"
-            " compares step times"
+            f"A has {format_count(a.ranks, 'rank')} and B has {b.ranks}; ddpmon does not know the samples per step, so"
+            " it compares step times"
         )
     lines += [
         f"{name} ran unevenly: the median step took {first:.1f} ms in the first half of the run and {second:.1f} ms in"
@@ -57,7 +57,7 @@ def notes(comparison: Comparison) -> list[str]:
     ]
     if comparison.by_mean:
         lines.append(
-            f"the median step of B is {times(comparison.median.value)}x as fast as that of A, so a few "
+            f"the median step of B is {format_ratio(comparison.median.value)}x as fast as that of A, so a few "
             "long steps explain the difference"
         )
     if comparison.losses is None:
@@ -65,7 +65,7 @@ def notes(comparison: Comparison) -> list[str]:
     return lines
 
 
-def times(value: float) -> str:
+def format_ratio(value: float) -> str:
     """Format a ratio with enough digits to distinguish it from 1: 1.004, 1.32, 12.3."""
     return f"{value:.3f}" if abs(value - 1) < 0.0995 else f"{value:.2f}" if value < 9.995 else f"{value:,.1f}"
 
@@ -88,7 +88,8 @@ def _why(comparison: Comparison) -> str:
     if comparison.unit != "steps":
         work = b.work[comparison.unit] / a.work[comparison.unit]
         length = b.step_ms_mean / a.step_ms_mean if comparison.by_mean else b.step_ms_p50 / a.step_ms_p50
-        return f"a step of B has {times(work)}x the {comparison.unit} of A, and takes {times(length)}x as long"
+        ratio = format_ratio(work)
+        return f"a step of B has {ratio}x the {comparison.unit} of A, and takes {format_ratio(length)}x as long"
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.slowdown import WORTH, gain_without
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted, duration
+from ddpmon.analysis.words import duration, format_count
 from ddpmon.messages import Episode, Event, Finding
 
 GRAVEST_FIRST = ("critical", "warn", "info")
@@ -61,7 +61,7 @@ class EpisodeRecord(msgspec.Struct):
     """Its place among the lasting findings of the last judgement that included it, the worst first."""
 
     @property
-    def lasts(self) -> bool:
+    def is_lasting(self) -> bool:
         """Return whether the finding still lasts."""
         return self.ended is None
 
@@ -129,12 +129,12 @@ def as_of(
         then = episode.as_of(unix, step, events) if episode.attempt == attempt else None
         if then is not None:
             records.setdefault(episode.record, []).append(then)
-    lasting = [record for record in records.values() if record[-1].lasts]
+    lasting = [record for record in records.values() if record[-1].is_lasting]
     lasting.sort(key=lambda record: (GRAVEST_FIRST.index(record[-1].finding.severity), -(cost_s(record) or 0.0)))
-    return visible(lasting, (record for record in records.values() if not record[-1].lasts), seconds)
+    return visible_findings(lasting, (record for record in records.values() if not record[-1].is_lasting), seconds)
 
 
-def visible(
+def visible_findings(
     lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
 ) -> list[Finding]:
     """Return the findings of records as people read them. See `Ledger.findings`."""
@@ -150,12 +150,12 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
     severity = finding.severity
     if over or last.ended is not None:
         gravest = min((episode.severity for episode in record), key=GRAVEST_FIRST.index)
-        worth = cost is not None and WORTH.reached(gain_without(cost, seconds))
+        worth = cost is not None and WORTH.is_reached(gain_without(cost, seconds))
         severity = gravest if worth else "info" if last.ended is not None else severity
     times = sum(episode.times for episode in record)
     text = finding.text
     if cost is not None and times > 1:
-        text += f"; {counted(times, 'time')}, {duration(cost)} in all"
+        text += f"; {format_count(times, 'time')}, {duration(cost)} in all"
     elif cost is not None and last.ended is not None:
         text += f"; it cost {duration(cost)}"
     episodes: list[Episode] = []

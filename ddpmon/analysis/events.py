@@ -65,7 +65,7 @@ class Announcer:
         events.sort(key=lambda event: GRAVEST_FIRST.index(event.severity))
         for key, finding in _lasting(before).items():
             if key not in lasting:
-                ended = [f for f in now if not f.lasts and identity_of(f) == key]
+                ended = [f for f in now if not f.is_lasting and identity_of(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding)
                 if any(kind_of(whole).leaves_out(whole, finding) for whole in lasting.values()):
                     sentence = ""  # It may continue as a part of that finding.
@@ -98,7 +98,7 @@ class Announcer:
             if not seconds - at >= RETURN_S.enter:  # The cost varies if it is a mean of few steps.
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at
                 return []
-            if finding.severity == "info" or not was or not WORSE.reached(cost / was):
+            if finding.severity == "info" or not was or not WORSE.is_reached(cost / was):
                 return []
             text = WORSE_LEAD + text
         self._announced[key] = finding, seconds
@@ -108,7 +108,7 @@ class Announcer:
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
     """Return whether a stretch that has ended was a finding before, while it lasted or afterwards."""
     same = [f for f in before if identity_of(f) == identity_of(over)]
-    return any(f.lasts or _end(f) >= (over.since_step or 0) for f in same)
+    return any(f.is_lasting or _end(f) >= (over.since_step or 0) for f in same)
 
 
 def _goes_on_as(finding: Finding, was: Finding) -> bool:
@@ -123,7 +123,7 @@ def _end(finding: Finding) -> int:
 
 def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
     """Return the findings that last, by identity."""
-    return {identity_of(finding): finding for finding in findings if finding.lasts}
+    return {identity_of(finding): finding for finding in findings if finding.is_lasting}
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:

@@ -24,7 +24,7 @@ OVERTAKES = Threshold(
 )
 
 
-def findings(
+def all_findings(
     world: World | None, evidence: Evidence, before: Sequence[Finding] = (), longer: World | None = None
 ) -> list[Finding]:
     """Return all findings, worst first.
@@ -37,7 +37,7 @@ def findings(
 
     """
     moment = Moment(evidence, world, before, longer if longer is not None else world)
-    first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.lasts), None)
+    first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.is_lasting), None)
     everything: list[Finding] = []
     for by_cost, kinds in groupby(KINDS, key=lambda kind: kind.by_cost):
         block: list[Finding] = []
@@ -56,4 +56,4 @@ def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float
     """Return a sort key that puts the costliest first. The first one stays first until another costs clearly more."""
     stays = first is not None and identity_of(first) == identity_of(finding)
     cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
-    return not finding.lasts, finding.severity == "info", -cost
+    return not finding.is_lasting, finding.severity == "info", -cost

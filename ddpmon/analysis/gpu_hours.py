@@ -17,17 +17,17 @@ def unit(ranks: Iterable[RankView]) -> str:
     return "GPU" if any(rank.device.startswith("cuda") for rank in ranks) else "rank"
 
 
-def hours(snapshot: Snapshot, seconds: float) -> float:
+def rank_hours(snapshot: Snapshot, seconds: float) -> float:
     """Return the hours of all ranks together in some seconds of the run."""
     return seconds * (snapshot.run.world_size or len(snapshot.ranks)) / HOUR_S
 
 
 def lost_hours(snapshot: Snapshot, finding: Finding) -> float | None:
     """Return the hours that a finding has cost so far; None if it has no measured cost."""
-    return None if finding.cost_s is None else round(hours(snapshot, finding.cost_s), 4)
+    return None if finding.cost_s is None else round(rank_hours(snapshot, finding.cost_s), 4)
 
 
-def written(of_hours: float, what: str, price: float | None = None, currency: str = "") -> str:
+def format_hours(of_hours: float, what: str, price: float | None = None, currency: str = "") -> str:
     """Format hours, with their price if there is one: 3.2 GPU hours ($8.00).
 
     Args:
@@ -78,7 +78,7 @@ def cost(snapshot: Snapshot, parallel: float | None) -> dict[str, Any]:
     size = snapshot.run.world_size or len(snapshot.ranks)
     return {
         "unit": unit(snapshot.ranks),
-        "hours": round(hours(snapshot, total_s), 4),
-        "lost_hours": round(hours(snapshot, min(total_s, lost_s(snapshot.findings, snapshot.step))), 4),
+        "hours": round(rank_hours(snapshot, total_s), 4),
+        "lost_hours": round(rank_hours(snapshot, min(total_s, lost_s(snapshot.findings, snapshot.step))), 4),
         "works_as_ranks": None if parallel is None else round(size * parallel, 2),
     }

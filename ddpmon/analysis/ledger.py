@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S, EpisodeRecord, cost_s, visible
+from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S, EpisodeRecord, cost_s, visible_findings
 from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.messages import Finding
 
@@ -88,7 +88,7 @@ class Ledger:
         self.attempt, self.judged = attempt, Judged(attempt)
         self._records, self._reported = {}, set()
 
-    def enter(self, findings: Sequence[Finding], moment: Judgement, *, over: bool) -> None:
+    def enter_findings(self, findings: Sequence[Finding], moment: Judgement, *, over: bool) -> None:
         """Enter the findings of a judgement.
 
         Args:
@@ -98,15 +98,15 @@ class Ledger:
 
         """
         self.judged = Judged(self.attempt, moment.last_step, over)
-        lasting = [finding for finding in findings if finding.lasts]
+        lasting = [finding for finding in findings if finding.is_lasting]
         for finding in findings:
-            if not finding.lasts:
+            if not finding.is_lasting:
                 self._enter_ended(finding, moment)
         for place, finding in enumerate(lasting):
             self._enter_lasting(finding, place, moment)
         self._reported = {identity_of(finding) for finding in lasting}
         for key, episodes in self._records.items():
-            if episodes[-1].lasts and key not in self._reported:
+            if episodes[-1].is_lasting and key not in self._reported:
                 self._end(episodes[-1], None, moment)
         for finding in lasting:
             self._replace_parts(finding, moment)
@@ -119,7 +119,7 @@ class Ledger:
         """Return every episode of every attempt."""
         return [*self._earlier, *(episode for episodes in self._records.values() for episode in episodes)]
 
-    def previous(self, last_step: int) -> list[Finding]:
+    def lasting_findings(self, last_step: int) -> list[Finding]:
         """Return the lasting findings, worst first, for the first judgement of a hub that was restarted.
 
         Args:
@@ -139,7 +139,9 @@ class Ledger:
                 severity.
 
         """
-        return visible([episodes for _, episodes in self._lasting()], self._ended(), seconds, over=self.judged.over)
+        return visible_findings(
+            [episodes for _, episodes in self._lasting()], self._ended_findings(), seconds, over=self.judged.over
+        )
 
     def take_changed(self) -> list[Row]:
         """Return the records that changed since the previous call, for the recording."""
@@ -147,24 +149,24 @@ class Ledger:
         return list(changed.items())
 
     def _lasting(self) -> list[tuple[Hashable, list[EpisodeRecord]]]:
-        lasting = [(key, episodes) for key, episodes in self._records.items() if episodes[-1].lasts]
+        lasting = [(key, episodes) for key, episodes in self._records.items() if episodes[-1].is_lasting]
         return sorted(lasting, key=lambda pair: pair[1][-1].place)
 
-    def _ended(self) -> Iterator[list[EpisodeRecord]]:
-        return (episodes for episodes in self._records.values() if not episodes[-1].lasts)
+    def _ended_findings(self) -> Iterator[list[EpisodeRecord]]:
+        return (episodes for episodes in self._records.values() if not episodes[-1].is_lasting)
 
     def _enter_lasting(self, finding: Finding, place: int, moment: Judgement) -> None:
         key = identity_of(finding)
         episodes = self._records.setdefault(key, [])
         last = episodes[-1] if episodes else None
         if last is None or not _goes_on(last, finding, moment):
-            if last is not None and last.lasts:
+            if last is not None and last.is_lasting:
                 self._end(last, None, moment)
             if last is not None and _names_others(last.finding, finding):
                 self._start_new_record(key)
                 episodes = self._records.setdefault(key, [])
             last = self._begin(episodes, finding, moment)
-        elif not last.lasts:
+        elif not last.is_lasting:
             last.ended = last.ended_at = last.replaced_at = None
             self._changed[last.record] = episodes
         while len(episodes) > 1 and episodes[-2].end_step >= (finding.since_step or moment.last_step):
@@ -254,7 +256,7 @@ class Ledger:
                 self._changed[last.record] = episodes
 
     def _drop_cheapest(self) -> None:
-        ended = [(key, episodes) for key, episodes in self._records.items() if not episodes[-1].lasts]
+        ended = [(key, episodes) for key, episodes in self._records.items() if not episodes[-1].is_lasting]
         ended.sort(key=lambda pair: (cost_s(pair[1]) or 0.0, pair[1][-1].ended_at or 0.0))
         for key, episodes in ended[: max(0, len(ended) - MAX_ENDED_RECORDS)]:
             del self._records[key]
@@ -262,7 +264,7 @@ class Ledger:
 
     def _write_all(self, *, lasting: bool = False) -> None:
         for episodes in self._records.values():
-            if episodes[-1].lasts or not lasting:
+            if episodes[-1].is_lasting or not lasting:
                 self._changed[episodes[0].record] = episodes
 
 

@@ -90,7 +90,7 @@ def difference(now: Pace, earlier: Sequence[Pace]) -> Difference | None:
         if place != Phase.WAIT
     ]
     most_ms, name = max(parts, key=lambda part: part[0] * (1 if change_ms > 0 else -1))
-    explains = EXPLAINS.reached(most_ms / change_ms)
+    explains = EXPLAINS.is_reached(most_ms / change_ms)
     return Difference(
         len(alike), usual, now.step_ms / usual - 1, name if explains else "", most_ms if explains else 0.0
     )

@@ -13,7 +13,7 @@ from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, median_interval
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import Summary
-from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer
+from ddpmon.analysis.steps.what_if import gain_all_even, gain_if_like_peers, gain_with_even_transfer
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
     END_STATES,
@@ -41,7 +41,7 @@ FINDING = (
 """The fields of a finding in the report; the other fields are for screens only."""
 
 
-def report(
+def run_report(
     snapshot: Snapshot,
     world: World | None,
     summary: Summary | None,
@@ -126,7 +126,8 @@ def report(
         "verdict_findings": snapshot.verdict_facts.findings if snapshot.verdict_facts else [],
         "clocks": [msgspec.to_builtins(clock) for clock in snapshot.clocks],
         "findings": [
-            reported(finding) | {"lost_hours": gpu_hours.lost_hours(snapshot, finding)} for finding in snapshot.findings
+            finding_for_report(finding) | {"lost_hours": gpu_hours.lost_hours(snapshot, finding)}
+            for finding in snapshot.findings
         ],
     }
 
@@ -138,7 +139,7 @@ def _interval(world: World | None) -> list[float | None] | None:
     return [json_number(ms) for ms in median_interval(world)]
 
 
-def reported(finding: Finding) -> dict[str, Any]:
+def finding_for_report(finding: Finding) -> dict[str, Any]:
     """Return a finding in the form that reports have."""
     built = msgspec.to_builtins(finding)
     return {name: built[name] for name in FINDING}
@@ -221,16 +222,19 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
     if no rank waited (phase "wait"), and if every transfer took the median time (phase "transfer").
     """
     slowest = summary.own_ms.argsort()[::-1][:MAX_GAINS].tolist()
-    gains = [{"rank": world.ranks[column], "phase": None, "gain": gain(world, column)} for column in slowest]
+    gains = [
+        {"rank": world.ranks[column], "phase": None, "gain": gain_if_like_peers(world, column)} for column in slowest
+    ]
     gains.sort(key=lambda entry: -entry["gain"])
     first = gains[0]["rank"]
     gains += [
-        {"rank": first, "phase": each, "gain": gain(world, world.ranks.index(first), each)} for each in OWN_PHASES
+        {"rank": first, "phase": each, "gain": gain_if_like_peers(world, world.ranks.index(first), each)}
+        for each in OWN_PHASES
     ]
-    several = [f for f in findings if f.lasts and kind_of(f).is_one_of_several(f)]
+    several = [f for f in findings if f.is_lasting and kind_of(f).is_one_of_several(f)]
     late = sorted({rank for f in several for rank in f.ranks} & set(world.ranks))
     if len(late) > 1:
-        together = gain(world, [world.ranks.index(rank) for rank in late])
+        together = gain_if_like_peers(world, [world.ranks.index(rank) for rank in late])
         gains.append({"rank": None, "ranks": late, "phase": None, "gain": together})
     of_all = {
         None: gain_all_even(world),

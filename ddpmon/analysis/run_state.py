@@ -91,7 +91,7 @@ class LongestPauses:
         return max(self._training_s, self._warming_up_s if steps < WARM_UP_STEPS else 0.0)
 
 
-def state(signs: Signs) -> str:
+def derive_state(signs: Signs) -> str:
     """Return the state of the run, one of messages.STATES."""
     if signs.run_state in END_STATES:
         return signs.run_state

@@ -32,12 +32,12 @@ class Threshold:
         if self.stay < self.enter if self.below else self.stay > self.enter:
             raise ValueError("`stay` must be easier to reach than `enter`")
 
-    def asked(self, held: bool = False) -> float:
+    def number_to_reach(self, held: bool = False) -> float:
         """Return the number to compare with: `stay` if the condition was true at the last check (`held`), else
         `enter`.
         """
         return self.stay if held else self.enter
 
-    def reached(self, value: float, *, held: bool = False) -> bool:
+    def is_reached(self, value: float, *, held: bool = False) -> bool:
         """Return whether the condition is true; a value equal to the threshold makes it true."""
-        return value <= self.asked(held) if self.below else value >= self.asked(held)
+        return value <= self.number_to_reach(held) if self.below else value >= self.number_to_reach(held)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
-from ddpmon.analysis.words import WIDTH, counted, duration, fitting, named_ranks, rank_list
+from ddpmon.analysis.words import WIDTH, duration, fit_parts, format_count, named_ranks, rank_list
 from ddpmon.messages import (
     OUT_OF_DATA,
     PAUSES,
@@ -67,7 +67,7 @@ def _followed(first: Verdict, second: Verdict) -> Verdict:
         lead = len(first.text) + len("; ") + second.lead if second.lead else 0
         return replace(first, text=whole, lead=lead, findings=second.findings)
     briefs = (f"; {finding.brief}" for finding in second.findings if finding.brief)
-    return replace(first, text=fitting(first.text, *briefs))
+    return replace(first, text=fit_parts(first.text, *briefs))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ _NOT_ARMED = {
 }
 
 
-def waiting(facts: Waiting) -> Verdict:
+def waiting_sentence(facts: Waiting) -> Verdict:
     """Return the sentence about the start: "2/4 ranks connected; importing torch: 2; not started: 3"."""
     unarmed = worth_telling(one for one in facts.unarmed if not one.gone)
     if not unarmed:
@@ -144,11 +144,11 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
         return f"the command is running{_warned(facts)}; no rank has connected yet"
     if not facts.stages and not facts.started:
         so_far = _warned(facts) or " (the ranks first import torch)"
-        return f"torchrun is starting{so_far}; waiting for {counted(facts.world_size, 'rank')}"
+        return f"torchrun is starting{so_far}; waiting for {format_count(facts.world_size, 'rank')}"
     parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
     if facts.line:
         parts.append(f"for {duration(facts.line_s)} in {facts.line}")
-    return f"{len(facts.stages)}/{counted(facts.world_size, 'rank')} connected; " + "; ".join(parts)
+    return f"{len(facts.stages)}/{format_count(facts.world_size, 'rank')} connected; " + "; ".join(parts)
 
 
 def _entered(facts: Waiting) -> str:
@@ -162,12 +162,12 @@ def _entered(facts: Waiting) -> str:
         more = " …" if len(facts.in_c_code) > 4 else ""
         return f"the probe is in {inside}; no answer from {named}{more}; it starts there on return from C code"
     if len(facts.stages) < facts.attached:
-        return f"attaching to {counted(facts.attached, 'rank')}"
+        return f"attaching to {format_count(facts.attached, 'rank')}"
     return "the probe is in all ranks; waiting for the first whole step"
 
 
 def _warned(facts: Waiting) -> str:
-    return f" and has warned {counted(facts.warnings, 'time')}" if facts.warnings else ""
+    return f" and has warned {format_count(facts.warnings, 'time')}" if facts.warnings else ""
 
 
 def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> dict[str, list[int]]:
@@ -185,7 +185,7 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
     return {what: ranks for what, ranks in groups.items() if ranks}
 
 
-def running(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
+def running_sentence(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
     """Return the sentence of a run that trains: that of the worst finding, or that there is none."""
     worst = _worst(findings)
     if worst:
@@ -214,13 +214,13 @@ def replayed(seconds: float) -> Verdict:
     return _led(lead, f"none for {duration(seconds)}", "info", "replayed")
 
 
-def unheard(ranks: Sequence[int], world_size: int) -> Verdict:
+def unheard_sentence(ranks: Sequence[int], world_size: int) -> Verdict:
     """Return the verdict that steps of some ranks do not arrive, while no other rank is late."""
     lead = f"no steps arrive from {named_ranks(ranks, world_size)}:"
     return _led(lead, "ddpmon cannot tell which rank holds the others back", "warn", "unheard", *map(str, ranks))
 
 
-def paused(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
+def paused_text(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
     """Return the text of the event for a pause that has ended.
 
     Args:
@@ -247,7 +247,7 @@ def unwritable(why: str) -> Verdict:
     return _led("the recording cannot be written:", why, "warn", "unwritable")
 
 
-def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -> Verdict:
+def stopping_sentence(ended: int, world_size: int, left_s: float, killed_launcher: str) -> Verdict:
     """Return the sentence of a run whose ranks were asked to end.
 
     Args:
@@ -257,7 +257,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
         killed_launcher: Name of the launcher if it was killed; "": a user requested the stop.
 
     """
-    how_many = f"{ended}/{counted(world_size, 'rank')} ended"
+    how_many = f"{ended}/{format_count(world_size, 'rank')} ended"
     left = f"; the others have {left_s:.0f} s left" if ended < world_size else ""
     if not killed_launcher:
         return Verdict(f"stop requested: {how_many}{left}", "info", ("stopping",))
@@ -265,7 +265,7 @@ def stopping(ended: int, world_size: int, left_s: float, killed_launcher: str) -
     return _led(f"{killed_launcher} was killed:", asked, "critical", "stopping")
 
 
-def pausing(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
+def pausing_sentence(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
     """Return the sentence of a pause in which no rank finishes a step.
 
     Args:
@@ -282,7 +282,7 @@ def pausing(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
     return _followed(alone, besides) if besides.severity == "warn" else alone
 
 
-def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
+def stalled_sentence(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
     """Return the sentence of a run in which no rank progresses: the position of each rank.
 
     Args:
@@ -306,7 +306,7 @@ def stalled(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_
     return Verdict(f"no rank finished a step for {duration(idle_s)}; {where}", "critical", topic)
 
 
-def ended(
+def ended_sentence(
     state: str,
     findings: Sequence[Finding],
     steps: int,
@@ -328,15 +328,15 @@ def ended(
 
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
-    topic, did = ("ended", state), counted(steps, "step") + " and those that a CUDA graph replayed" * replayed
+    topic, did = ("ended", state), format_count(steps, "step") + " and those that a CUDA graph replayed" * replayed
     if state == "failed":
         lead, text = failure or ("", "the command failed; ddpmon logs shows its output")
         return Verdict(text, "critical", topic, len(lead))
     if state == "unknown":
-        text = f"ddpmon cannot see from here whether the run still runs; {counted(steps, 'step')} so far"
+        text = f"ddpmon cannot see from here whether the run still runs; {format_count(steps, 'step')} so far"
         return Verdict(text, "warn", topic)
     if state == "lost":
-        how = f"somebody killed the run's supervisor before the end; {counted(steps, 'step')} recorded"
+        how = f"somebody killed the run's supervisor before the end; {format_count(steps, 'step')} recorded"
         return _led("exit code unknown:", how, "critical", *topic)
     if waited and not waited.stages and (unarmed := worth_telling(waited.unarmed, over=True)):
         how = "stopped on request" if state == "stopped" else "done"
@@ -361,7 +361,7 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
     A run that is done shows its gravest finding, or its steps if it has none.
 
     Args:
-        sentence: The result of `ended`.
+        sentence: The result of `ended_sentence`.
         state: One of END_STATES.
         findings: All findings of the run.
         steps: Number of steps.
@@ -378,18 +378,18 @@ def _costliest(findings: Sequence[Finding]) -> Finding | None:
 
     A warning that is listed first and costs no time takes precedence over the costliest: the training itself is wrong.
     """
-    came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.lasts)]
-    is_wrong = bool(came_to) and came_to[0].severity == "warn" and came_to[0].lasts and not came_to[0].cost_s
+    came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.is_lasting)]
+    is_wrong = bool(came_to) and came_to[0].severity == "warn" and came_to[0].is_lasting and not came_to[0].cost_s
     if is_wrong and not any(f.severity == "critical" for f in came_to):
         return came_to[0]
     return max(came_to, key=_weight, default=None)
 
 
 def _weight(finding: Finding) -> tuple[bool, bool, float, bool]:
-    critical = finding.severity == "critical" and finding.lasts
-    return critical, finding.severity != "info", finding.cost_s or 0.0, finding.lasts
+    critical = finding.severity == "critical" and finding.is_lasting
+    return critical, finding.severity != "info", finding.cost_s or 0.0, finding.is_lasting
 
 
 def _worst(findings: Sequence[Finding]) -> Finding | None:
-    above = [finding for finding in findings if finding.severity != "info" and finding.lasts]
+    above = [finding for finding in findings if finding.severity != "info" and finding.is_lasting]
     return min(above, key=lambda finding: finding.severity != "critical", default=None)

@@ -13,7 +13,7 @@ MOST_FINDINGS = 8
 """Number of findings that a text lists at most; its JSON has all of them."""
 
 
-def fitting(head: str, *more: str) -> str:
+def fit_parts(head: str, *more: str) -> str:
     """Return the whole head, followed by as many of the parts as fit on the line, from left to right."""
     return fitting_parts(head, *((0, part) for part in more))
 
@@ -30,7 +30,7 @@ def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
     return head + "".join(part for place, (_, part) in enumerate(parts) if place in kept)
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, one: str, many: str | None = None) -> str:
     """Format a number of things: 1 step, 1,800 steps. `many` is the plural where it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 

@@ -193,19 +193,19 @@ class Entry:
         quick = ["set auto-solib-add off", "set auto-load off", "set debuginfod enabled off"]
         options = ["-nx", "-batch", "-readnever", *(word for each in quick for word in ("-iex", each))]
         line = [program, *options, "-p", str(self.process.pid), "-x", str(commands)]
-        pid = processes.spawn(line, {**os.environ, "LC_ALL": "C"}, self._log)
+        pid = processes.spawn_session(line, {**os.environ, "LC_ALL": "C"}, self._log)
         self._debugger = Process.of(pid) or Process(pid, 0)
 
     def poll(self) -> bool:
         """Return whether the process is certain to run the code. Raises EntryError if it will not."""
         if self._debugger is None:
             return True
-        ended = processes.reaped(self._debugger)
+        ended = processes.reap_if_ended(self._debugger)
         said = self._log.read_text(errors="replace") if self._log.exists() else ""
         if not ended:
             # Never kill gdb after it has stopped the process: it may be in the middle of a call there.
             if _HELD not in said and time.monotonic() - self.began_at > HOLD_S:
-                processes.send(self._debugger, signal.SIGKILL)
+                processes.send_signal(self._debugger, signal.SIGKILL)
                 raise EntryError(f"the debugger could not stop the process within {HOLD_S:.0f} s")
             return False
         if f"{_SCHEDULED} 0" in said:

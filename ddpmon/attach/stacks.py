@@ -50,12 +50,12 @@ class Question:
         self._answer = folder / f"stack-{process.pid}.json"
         self._answer.unlink(missing_ok=True)
         line = [program, "dump", "--nonblocking", "--json", "--pid", str(process.pid)]
-        pid = processes.spawn(line, dict(os.environ), self._answer)
+        pid = processes.spawn_session(line, dict(os.environ), self._answer)
         self._asked = Process.of(pid) or Process(pid, 0)
 
     def frames(self) -> list[Frame] | None:
         """Return the stack, the innermost function first; [] if py-spy could not read it, None while it runs."""
-        if not processes.reaped(self._asked):
+        if not processes.reap_if_ended(self._asked):
             return None
         try:
             return _frames(json.loads(plain_file.content(self._answer, _LARGEST)), self._rank.pid)

@@ -12,7 +12,7 @@ from ddpmon.attach.jobs import TrainingJob, attached_processes, find_all, of_pro
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
 from ddpmon.launch.given_hub import GivenHub
-from ddpmon.launch.start import new_run, start
+from ddpmon.launch.start import new_run, start_run
 from ddpmon.runs import Run, proc
 from ddpmon.runs.attached import ENTERING, Attached
 
@@ -88,7 +88,7 @@ def attach(
     run = dataclasses.replace(run, grace_s=grace_s, on_alert=list(on_alert), notify=list(notify), name=name or run.name)
     if hub is not None:
         run = dataclasses.replace(run, notes=[])
-    return start(run, hub)
+    return start_run(run, hub)
 
 
 def run_of(job: TrainingJob, run_id: str) -> Run:
@@ -123,4 +123,4 @@ def _folder(job: TrainingJob) -> str:
         folder = os.readlink(f"{proc.ROOT}/{job.ranks[0].process.pid}/cwd")
     except OSError:
         folder = ""
-    return folder if os.path.isdir(folder) else spec.here()
+    return folder if os.path.isdir(folder) else spec.current_folder()

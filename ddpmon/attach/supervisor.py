@@ -46,7 +46,7 @@ SEARCH_S = 2.0
 SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
 
 journal = SupervisorLog(sys.stderr.fileno())
-say = journal.say
+say = journal.write_line
 
 
 class Supervisor(Supervising):
@@ -85,7 +85,7 @@ class Supervisor(Supervising):
             self._enter(self.run.attached)
         self._until_over()
         self._finish()
-        self._conclude()
+        self._conclude_run()
 
     # --- one turn of the loop --------------------------------------------------------------------------------------
 
@@ -104,8 +104,8 @@ class Supervisor(Supervising):
             self._kill()
         self._reap(now)
         self._keep_hub()
-        self.file.write()
-        journal.write()
+        self.file.write_pending()
+        journal.write_pending()
         self._wait(BUSY_S if self.entries or self.kill_at is not None else IDLE_S)
         return False
 
@@ -138,7 +138,7 @@ class Supervisor(Supervising):
         elif signal.SIGTERM in numbers or signal.SIGINT in numbers:
             self._stop(now, at_once=False)
         if DETACH in numbers and self.leaving_since is None:
-            self.file.change(detaching=True)
+            self.file.change_fields(detaching=True)
             self._leave("")
 
     # --- into the ranks, and out again -----------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Supervisor(Supervising):
         attached = [entered.get(each.process, each) for each in self.run.attached]
         worlds = [reply.get("world") for reply in entries.replies.values()]
         world = max([self.run.world_size, *(size for size in worlds if type(size) is int and size < 1 << 17)])
-        self.file.change(attached=attached, world_size=world)
+        self.file.change_fields(attached=attached, world_size=world)
         for each in entries.ranks:
             say(f"{each.name}: {each.state}{': ' if each.why else ''}{each.why}")
             if frames := entries.stacks.pop(each.process, None):
@@ -228,7 +228,7 @@ class Supervisor(Supervising):
             return  # Ranks are still starting, and further ones may follow.
         say(f"the launcher has started {len(again.ranks)} new ranks")
         attached = [Attached(each.process, each.rank, ENTERING) for each in again.ranks]
-        self.file.change(attached=attached)
+        self.file.change_fields(attached=attached)
         self.ranks = {each.process: Stranger(each.process) for each in attached}
         self._enter(attached)
 
@@ -239,7 +239,7 @@ class Supervisor(Supervising):
         attached = [
             dataclasses.replace(each, state=ENDED) if not each.process.alive() else each for each in self.run.attached
         ]
-        self.file.change(attached=attached)
+        self.file.change_fields(attached=attached)
         if (left_s := self.run.grace_left_s()) is not None:
             self.kill_at = time.monotonic() + left_s + STOP_MARGIN_S
         self._let_debuggers_end()
@@ -257,7 +257,7 @@ class Supervisor(Supervising):
 
     def _stop(self, now: float, *, at_once: bool) -> None:
         if not self.run.stopping:
-            self.file.change(stopping=True, stopping_at=time.time())
+            self.file.change_fields(stopping=True, stopping_at=time.time())
             self._note_below()
             self._ask()
             self.kill_at = now + self.run.grace_s + STOP_MARGIN_S
@@ -276,10 +276,10 @@ class Supervisor(Supervising):
         number = signal.SIGTERM if listens or deaf else signal.SIGINT
         say(f"stop: {number.name} to {', '.join(str(each.pid) for each in to)}, {self.run.grace_s:g} s of grace")
         for each in to:
-            processes.send(each, number)
+            processes.send_signal(each, number)
         for each in (*to, *alive):
             if proc.is_stopped(each.pid):
-                processes.send(each, signal.SIGCONT)
+                processes.send_signal(each, signal.SIGCONT)
 
     def _kill(self) -> None:
         alive = [process for process, rank in self.ranks.items() if rank.alive()]
@@ -287,7 +287,7 @@ class Supervisor(Supervising):
             self.killed_at = time.monotonic()
             say("SIGKILL to the launcher and the ranks")
         for each in [*([self.run.agent] if self.run.agent else []), *alive]:
-            processes.send(each, signal.SIGKILL)
+            processes.send_signal(each, signal.SIGKILL)
 
     def _note_below(self) -> None:
         """Remember the descendants of the job's processes, which cannot be found after their parents have ended."""
@@ -303,7 +303,7 @@ class Supervisor(Supervising):
         if left:
             say(f"SIGKILL to remaining child processes of the ranks: {', '.join(str(process.pid) for process in left)}")
         for process in left:
-            processes.send(process, signal.SIGKILL)
+            processes.send_signal(process, signal.SIGKILL)
 
     def _finish(self) -> None:
         """Write into run.json how the run ended."""
@@ -311,10 +311,10 @@ class Supervisor(Supervising):
         if self.leaving_since is not None:
             attached = [dataclasses.replace(each) for each in run.attached]
             changes = {"error": self.why_left} if self.why_left else {"detached_at": time.time()}
-            self.file.finish(ended_at=run.unix_now(), attached=attached, **changes)
+            self.file.write_final(ended_at=run.unix_now(), attached=attached, **changes)
         else:
-            code, error = ending.exit_code(run, self.launcher, list(self.ranks.values()), self._pause)
-            self.file.finish(ended_at=run.unix_now(), exit_code=code, error=error)
+            code, error = ending.exit_code(run, self.launcher, list(self.ranks.values()), self._wait_and_keep_hub)
+            self.file.write_final(ended_at=run.unix_now(), exit_code=code, error=error)
         self._until_written()
 
     # --- the hub ---------------------------------------------------------------------------------------------------
@@ -327,9 +327,9 @@ class Supervisor(Supervising):
         with contextlib.suppress(ChildProcessError):
             pid, status = os.waitpid(hub.pid, os.WNOHANG)
             if pid:
-                self.hub.ended(now, os.waitstatus_to_exitcode(status))
+                self.hub.record_end(now, os.waitstatus_to_exitcode(status))
 
-    def _look(self, seconds: float) -> None:
+    def _wait_for_signal(self, seconds: float) -> None:
         time.sleep(seconds)
         self._reap(time.monotonic())
 

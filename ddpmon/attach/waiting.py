@@ -28,7 +28,7 @@ def until_entered(run: Run) -> Iterator[str]:
     told: set[Attached] = set()
     answer_by = None
     while True:
-        run = adoption.adopt(run)
+        run = adoption.adopt_run(run)
         for each in run.attached:
             if each.state == IN and each not in told:
                 told.add(each)
@@ -53,7 +53,7 @@ def _raise(run: Run) -> None:
     """Raise the reason why the ranks could not be entered, and delete the run, which recorded nothing."""
     gone = wait_until_gone(run, GONE_S) or run
     if gone.state() == "failed" and any(each.state == REFUSED for each in gone.attached):
-        removal.delete(gone)
+        removal.delete_run(gone)
         raise DdpmonError(f"ddpmon could not attach: {gone.error}")
     raise DdpmonError(f"{gone.name} ({gone.id}) has ended already: {gone.error or gone.state()}")
 
@@ -71,15 +71,15 @@ def detach(run: Run) -> Run:
             f"ddpmon itself started {run.name} ({run.id}), so the probe stays until the run ends; ddpmon "
             f"stop {run.id} ends the run"
         )
-    run = adoption.adopt(run)
+    run = adoption.adopt_run(run)
     if run.ended:
         raise UsageError(f"{run.name} ({run.id}) has ended already")
     check_reach(run)
     if run.supervisor is not None:
         from ddpmon.attach.signals import DETACH  # Viewers on other systems have no such signal.
 
-        processes.send(run.supervisor, DETACH)
-        adoption.wake(run.supervisor)
+        processes.send_signal(run.supervisor, DETACH)
+        adoption.resume_process(run.supervisor)
     gone = wait_until_gone(run, LONGEST_S)
     if gone is None:
         raise DdpmonError(

@@ -47,7 +47,7 @@ def adopted(run: Run) -> Run:
     from ddpmon.launch import adoption
 
     try:
-        return adoption.adopt(run, _print_notice)
+        return adoption.adopt_run(run, _print_notice)
     except DdpmonError as error:  # The run can still be shown.
         _print_notice(str(error))
         return run

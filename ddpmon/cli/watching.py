@@ -211,7 +211,7 @@ def _attached(run: runs.Run) -> tuple[runs.Run, Source]:
 
 def _ask(run: runs.Run, now: bool) -> None:
     left_s = run.grace_left_s()
-    stop.request(run, now=now)
+    stop.request_stop(run, now=now)
     if now:
         _say("killing the remaining processes")
     elif left_s is None:
@@ -223,12 +223,14 @@ def _ask(run: runs.Run, now: bool) -> None:
 
 
 def _hand_on(run: runs.Run, number: signal.Signals) -> None:
-    from ddpmon.analysis.words import counted
+    from ddpmon.analysis.words import format_count
     from ddpmon.launch.run_processes import hand_to_ranks
 
     handed, left_out = hand_to_ranks(run, number)
-    no_handler = f"; {counted(left_out, 'rank')} without a handler for it did not get the signal" if left_out else ""
-    _say(f"sent {number.name} to {counted(handed, 'rank')}{no_handler}")
+    no_handler = (
+        f"; {format_count(left_out, 'rank')} without a handler for it did not get the signal" if left_out else ""
+    )
+    _say(f"sent {number.name} to {format_count(handed, 'rank')}{no_handler}")
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:

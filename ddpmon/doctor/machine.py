@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpmon import numbers
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.doctor.training import Torch
 from ddpmon.plain import plain
@@ -41,7 +41,7 @@ def gpus(torch: Torch | None) -> Iterator[Check]:
             yield note(
                 "NVML",
                 f"NVML does not answer ({error}), so ddpmon cannot show utilization, memory, power and "
-                f"clocks of {counted(len(seen), 'GPU')}",
+                f"clocks of {format_count(len(seen), 'GPU')}",
                 "if this is a container, add utility to NVIDIA_DRIVER_CAPABILITIES",
             )
         else:
@@ -76,7 +76,7 @@ def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
             continue
         if not users:
             continue
-        who = counted(len(users), "process", "processes")
+        who = format_count(len(users), "process", "processes")
         if proc.pid_namespace() == HOST_PIDS:
             who = ", ".join(f"pid {one.pid}{_named(one.pid)}" for one in users)
         held = f", {numbers.size(used)}" if (used := sum(one.usedGpuMemory or 0 for one in users)) else ""
@@ -107,7 +107,7 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     here = cores_here()
     gpus = len(torch.gpus) if torch else 0
     planned = ranks or gpus or min(here, 2)
-    text = f"{counted(here, 'core')} for {counted(planned, 'rank')}"
+    text = f"{format_count(here, 'core')} for {format_count(planned, 'rank')}"
     if planned > here:
         return note(
             "cores",
@@ -119,11 +119,11 @@ def cores(ranks: int | None, torch: Torch | None, environ: Mapping[str, str]) ->
     if planned * each > here:
         return note(
             "cores",
-            f"{text} of {counted(each, 'thread')} each (OMP_NUM_THREADS)",
+            f"{text} of {format_count(each, 'thread')} each (OMP_NUM_THREADS)",
             f"with OMP_NUM_THREADS={max(1, here // planned)}, each rank has enough cores",
         )
     more = f"; {here // planned - 1} more cores per rank are free for DataLoader workers" if gpus else ""
-    return ok("cores", f"{text}, {counted(each, 'thread')} each{more}")
+    return ok("cores", f"{text}, {format_count(each, 'thread')} each{more}")
 
 
 def cores_here(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.errors import UsageError
-from ddpmon.launch.env import armed
+from ddpmon.launch.env import rank_environment
 from ddpmon.launch.spec import check_torch
 
 ASKED_S = 120.0
@@ -98,7 +98,7 @@ def ask_torch(environ: Mapping[str, str]) -> Torch | Check:
     try:
         answer = subprocess.run(
             command,
-            env=armed(_NOWHERE, environ),
+            env=rank_environment(_NOWHERE, environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -6,7 +6,7 @@ import time
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.words import counted, duration
+from ddpmon.analysis.words import duration, format_count
 from ddpmon.messages import END_STATES, Event, Snapshot, models_with_loss
 from ddpmon.plain import plain
 
@@ -37,7 +37,7 @@ def state_line(snapshot: Snapshot) -> str:
     if snapshot.wait_share is not None:
         parts.append(f"wait {snapshot.wait_share:.0%}")
     if snapshot.records_lost:
-        parts.append(f"{counted(snapshot.records_lost, 'record')} lost")
+        parts.append(f"{format_count(snapshot.records_lost, 'record')} lost")
     return "  ".join(parts).rstrip()
 
 

@@ -81,7 +81,7 @@ def _families(shot: Snapshot) -> Iterator[Family]:
         "Share of the step in which a rank waits for other ranks.",
         [({}, shot.wait_share)],
     )
-    lasting = [finding for finding in shot.findings if finding.lasts]
+    lasting = [finding for finding in shot.findings if finding.is_lasting]
     kinds = sorted({(finding.kind, finding.severity) for finding in lasting})
     counts: list[Sample] = [
         (

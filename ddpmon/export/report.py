@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddpmon import config, numbers, runs
-from ddpmon.analysis.gpu_hours import written
+from ddpmon.analysis.gpu_hours import format_hours
 from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
-from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, counted, duration, named_ranks
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, duration, format_count, named_ranks
 from ddpmon.errors import DdpmonError
 from ddpmon.export.width import columns, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
@@ -74,8 +74,8 @@ def text(report: dict[str, Any], width: int = 80) -> str:
 def title(run: dict[str, Any]) -> str:
     """Return the run's name, id, state and size as a heading."""
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
-    ranks = counted(run["world_size"], "rank")
-    restarts = f", {counted(run['restarts'], 'restart')}" if run.get("restarts") else ""
+    ranks = format_count(run["world_size"], "rank")
+    restarts = f", {format_count(run['restarts'], 'restart')}" if run.get("restarts") else ""
     state = run.get("live_state") or run["state"]
     return f"{run['name']} ({run['id']}): {state}{code}, {ranks}{restarts}"
 
@@ -114,16 +114,13 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:
     """Return a sentence on how each earlier attempt ended. Of too many attempts, the first are left out."""
     hidden = len(attempts) - MOST_FINDINGS
-    lines = (
-        [f"{counted(hidden, 'earlier attempt')} ended before these; ddpmon report --format json lists all attempts"]
-        if hidden > 0
-        else []
-    )
+    ended = format_count(max(0, hidden), "earlier attempt")
+    lines = [f"{ended} ended before these; ddpmon report --format json lists all attempts"] if hidden > 0 else []
     return [*lines, *map(_attempt, attempts[-MOST_FINDINGS:])]
 
 
 def _attempt(attempt: dict[str, Any]) -> str:
-    after = counted(attempt["steps"], "step")
+    after = format_count(attempt["steps"], "step")
     if attempt["cause"] is None:
         return f"attempt {attempt['number']} ended after {after} for an unknown reason"
     how = headline(attempt["ranks"], attempt["cause"], attempt["world_size"])
@@ -175,7 +172,7 @@ def _cost(report: dict[str, Any]) -> list[str]:
 def hours(report: dict[str, Any], amount: float) -> str:
     """Return GPU hours or rank hours of a report as text, with their price if it has one."""
     cost = report["cost"]
-    return written(amount, cost["unit"], cost.get("price_per_hour"), cost.get("currency") or "")
+    return format_hours(amount, cost["unit"], cost.get("price_per_hour"), cost.get("currency") or "")
 
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:

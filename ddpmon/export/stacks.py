@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddpmon.analysis.processes.disagreements import line_of
-from ddpmon.analysis.processes.hangs import alike
+from ddpmon.analysis.processes.hangs import groups_by_stack
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import OWN_PHASES, Stack, StackView
 from ddpmon.plain import plain
@@ -24,7 +24,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
     """
     stacks = {view.rank: view.stack for view in views if view.rank in fresh and view.stack}
     lines: list[str] = []
-    for ranks in alike(stacks):
+    for ranks in groups_by_stack(stacks):
         lines += [_heading(ranks, world_size, stacks[ranks[0]]), *_frames(stacks[ranks[0]]), ""]
     for view in views:
         if view.rank in fresh:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.world import World
 from ddpmon.errors import RecordingError
 from ddpmon.messages import Step
@@ -75,7 +75,7 @@ def _side_by_side(
         for ranks, numbers in groupby(sorted(records_of), key=lambda number: tuple(records_of[number])):
             records = [[records_of[number][rank] for rank in ranks] for number in numbers]
             rows = Rows(ranks, records)
-            world = split(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
+            world = split_waits(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
             yield Piece(attempt, records, world, whole and len(ranks) == len(by_rank), unmeasured)
     except UNREADABLE as error:
         raise RecordingError(f"{recording.path} cannot be read: {error}") from None

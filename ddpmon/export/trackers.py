@@ -46,7 +46,7 @@ def live_point(shot: Snapshot) -> Point:
     """Return current values: means over all ranks, and the lowest, median and highest rank of each quantity."""
     world = {
         "step_ms": shot.step_ms_p50, "loss": shot.loss, "samples_per_s": shot.samples_per_s,
-        "wait_share": shot.wait_share, "findings": float(sum(finding.lasts for finding in shot.findings)),
+        "wait_share": shot.wait_share, "findings": float(sum(finding.is_lasting for finding in shot.findings)),
     }  # fmt: skip
     values = {name: value for name, value in world.items() if value is not None}
     for row in QUANTITIES.values():

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpmon.analysis.report import reported
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.report import finding_for_report
+from ddpmon.analysis.words import format_count
 from ddpmon.hub import send_alert
 from ddpmon.messages import Finding
 from ddpmon.plain import plain
@@ -120,7 +120,7 @@ class Alerts:
             "step": self._store.step,
             "severity": severity,
             "sentence": plain(text),
-            "finding": None if finding is None else reported(finding),
+            "finding": None if finding is None else finding_for_report(finding),
         }
         return json.dumps(facts).encode() + b"\n" + self._urls
 
@@ -143,7 +143,7 @@ class Alerts:
             self._add_event(
                 unix,
                 "info",
-                f"{self._name.split()[0]}: ddpmon skipped {counted(self._dropped, 'alert')}, because the limit is"
+                f"{self._name.split()[0]}: ddpmon skipped {format_count(self._dropped, 'alert')}, because the limit is"
                 f" {MOST_AN_HOUR} an hour",
             )
             self._dropped = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddpmon import runs
 from ddpmon.analysis.over_time.history import BINS
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.errors import RecordingError
 from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorded import recorded_report
@@ -57,7 +57,7 @@ class Bookkeeping:
         if trouble and not store.unwritable:
             store.add_event(unix, "warn", f"ddpmon cannot write the recording: {trouble}")
         elif store.unwritable and not trouble:
-            missing = f"the recording lacks {counted(recorder.unrecorded, 'step record')}"
+            missing = f"the recording lacks {format_count(recorder.unrecorded, 'step record')}"
             store.add_event(
                 unix,
                 "info",
@@ -89,10 +89,10 @@ class Bookkeeping:
         """Return notes for viewers about missing records and invalid messages."""
         notes = []
         if unrecorded := self._recorder.unrecorded:
-            notes.append(f"the recording lacks {counted(unrecorded, 'step record')}")
+            notes.append(f"the recording lacks {format_count(unrecorded, 'step record')}")
         if bad := self._collector.bad_frames:
             were = "that was no message" if bad == 1 else "that were no messages"
-            notes.append(f"the hub dropped {counted(bad, 'frame')} {were} of ddpmon")
+            notes.append(f"the hub dropped {format_count(bad, 'frame')} {were} of ddpmon")
         return notes
 
     def take_tails(self) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import BINS, quantise
+from ddpmon.analysis.over_time.cells import BINS, quantise_values
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.messages import SAMPLE_SECONDS, Course, CoursesView, SeriesRequest
 from ddpmon.runs import proc
@@ -77,7 +77,7 @@ class Cores:
         there = ~np.isnan(share)
         count = there.sum(axis=1)
         means = np.where(there, share, 0.0).sum(axis=1) / np.maximum(count, 1)
-        cells = quantise(means, count > 0, 0.0, 1.0)
+        cells = quantise_values(means, count > 0, 0.0, 1.0)
         cores = self._before.cores if there.any() else ()
         courses = [Course(core, "busy", 0.0, 1.0, cells[:, place].tobytes()) for place, core in enumerate(cores)]
         return CoursesView(each, columns, courses, host=self._host)

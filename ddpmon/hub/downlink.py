@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import zmq
 
-from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import DOMAIN, UNNUMBERED, Admission, Keys, curve_socket
@@ -359,7 +359,7 @@ class Downlink:
             named = named_ranks([process.rank for process in those], self._store.registry.world_size)
             first = min(nodes, key=attrgetter("number"))
             text = sentence.format(
-                who=first.host if len(nodes) == 1 else f"{first.host} and {counted(len(nodes) - 1, 'other host')}",
+                who=first.host if len(nodes) == 1 else f"{first.host} and {format_count(len(nodes) - 1, 'other host')}",
                 are="is" if len(nodes) == 1 else "are",
                 ranks=f"{named}, last step {last:,}",
                 its="its hub" if len(nodes) == 1 else "their hubs",

@@ -95,7 +95,7 @@ def slow_rank_and_peer(store: Store) -> list[RankProcess]:
 
 def _wants_line(finding: Finding) -> bool:
     """Return whether a finding is about the work of a rank's training thread, so that a line can explain it."""
-    return kind_of(finding).names_line and finding.lasts and finding.severity != "info" and bool(finding.ranks)
+    return kind_of(finding).names_line and finding.is_lasting and finding.severity != "info" and bool(finding.ranks)
 
 
 def _about_some(store: Store, world: World) -> list[Finding]:

@@ -22,7 +22,7 @@ SIGNED_S = 10.0
 """Longest wait, in seconds, until a successor started by another command has entered itself in run.json."""
 
 
-def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
+def adopt_run(run: Run, say: Callable[[str], None] | None = None) -> Run:
     """Make sure that a live run has a supervisor and a hub that are not stopped, and return the run as it is then.
 
     A run that has ended, or that belongs to another machine, boot or pid namespace, is returned unchanged. If no
@@ -42,7 +42,7 @@ def adopt(run: Run, say: Callable[[str], None] | None = None) -> Run:
     if run.lost():
         return take_over(run, say)
     for process, name in ((run.supervisor, "supervisor"), (run.hub, "hub")):
-        if wake(process) and say:
+        if resume_process(process) and say:
             say(f"resumed the {name} of {run.name} ({run.id}), which a signal had stopped")
     return run
 
@@ -82,9 +82,9 @@ def _supervisor_lives(run: Run) -> bool:
     return run.supervisor is not None and run.supervisor.alive()
 
 
-def wake(process: Process | None) -> bool:
+def resume_process(process: Process | None) -> bool:
     """Continue a process that a signal stopped; return whether it was stopped."""
     if process is None or not process.alive() or not proc.is_stopped(process.pid):
         return False
-    processes.send(process, signal.SIGCONT)
+    processes.send_signal(process, signal.SIGCONT)
     return True

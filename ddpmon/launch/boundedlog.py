@@ -71,16 +71,16 @@ class BoundedLog:
         """Missing bytes that lines in this file report, minus the size of these lines; the same for the older file."""
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether nothing has been written to the log yet."""
-        return not self.full and self.open() and not self._size and not rotated.older(self._path).exists()
+        return not self.full and self.ensure_open() and not self._size and not rotated.older(self._path).exists()
 
     @property
     def half_bytes(self) -> int:
         """Return the most bytes that each of the log's two files may hold."""
         return self._half
 
-    def fit(self, most_bytes: int) -> None:
+    def limit_size(self, most_bytes: int) -> None:
         """Limit the log to `most_bytes` from now on."""
         self._half = _half_of(most_bytes)
         with contextlib.suppress(OSError):
@@ -90,15 +90,15 @@ class BoundedLog:
     def write(self, data: bytes) -> int:
         """Append data; return how many bytes were written, which is fewer than all only if the disk is full."""
         written = 0
-        while written < len(data) and self.open() and self._say_what_is_missing():
+        while written < len(data) and self.ensure_open() and self._say_what_is_missing():
             piece = data[written : written + max(0, self._half - self._size)]
             if len(piece) < len(data) - written:
                 piece = piece[: piece.rfind(b"\n") + 1]  # The next file begins with a whole line.
                 if not piece and self._size:
-                    self._rotate()
+                    self._rotate_files()
                     continue
                 piece = piece or data[written : written + self._half]
-            written += self._append(piece)
+            written += self._append_piece(piece)
         return written
 
     def printed_at(self, unix_ns: int) -> None:
@@ -111,7 +111,7 @@ class BoundedLog:
         """Let the next write try a full disk again, without waiting for `AGAIN_S`."""
         self._again_at = 0.0
 
-    def drop(self, count: int, why: str = "") -> None:
+    def count_missing(self, count: int, why: str = "") -> None:
         """Count bytes that will be missing in the log.
 
         Args:
@@ -122,14 +122,14 @@ class BoundedLog:
         self._not_kept += count
         self._why = why or self._why
 
-    def finish(self) -> None:
+    def close_with_note(self) -> None:
         """Write the line on missing bytes, if the disk allows, and close the log."""
         self.try_again()
-        if self._not_kept and self.open():
+        if self._not_kept and self.ensure_open():
             self._say_what_is_missing()
-        self._close()
+        self._close_file()
 
-    def open(self) -> bool:
+    def ensure_open(self) -> bool:
         """Create or open the file if it is not open; return whether it can be written."""
         if self.full and time.monotonic() < self._again_at:
             return False
@@ -144,21 +144,21 @@ class BoundedLog:
             self._size = os.fstat(self._file).st_size
             self._in_line = self._size > 0 and os.pread(self._file, 1, self._size - 1) != b"\n"
         except OSError as error:
-            self._refused(error)
+            self._note_refusal(error)
             return False
         return True
 
-    def _close(self) -> None:
+    def _close_file(self) -> None:
         if self._file >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._file)
         self._file = -1
 
-    def _append(self, piece: bytes) -> int:
+    def _append_piece(self, piece: bytes) -> int:
         try:
             written = os.write(self._file, piece)
         except OSError as error:
-            self._refused(error)
+            self._note_refusal(error)
             return 0
         self.full = False
         self._size += written
@@ -166,7 +166,7 @@ class BoundedLog:
             self._in_line = piece[written - 1 : written] != b"\n"
         return written
 
-    def _refused(self, error: OSError) -> None:
+    def _note_refusal(self, error: OSError) -> None:
         self.full = True
         self._why = _FULL.get(error.errno or 0, f"the log could not be written ({error.strerror})")
         self._again_at = time.monotonic() + AGAIN_S
@@ -177,7 +177,7 @@ class BoundedLog:
             return True
         line = f"[ddpmon] {self._not_kept:,} bytes of output are missing: {self._why}\n".encode()
         before = self._size
-        if self._append(b"\n" + line if self._in_line else line) < len(line):
+        if self._append_piece(b"\n" + line if self._in_line else line) < len(line):
             with contextlib.suppress(OSError):  # Remove a line that was written in part.
                 os.ftruncate(self._file, before)
                 self._size = before
@@ -188,17 +188,17 @@ class BoundedLog:
         self._not_kept, self._why = 0, ""
         return True
 
-    def _rotate(self) -> None:
+    def _rotate_files(self) -> None:
         self._discard_older()
-        self._close()
+        self._close_file()
         self._reported_before, self._reported = self._reported, 0
         try:
             os.replace(self._path, rotated.older(self._path))
         except OSError:  # The folder is gone or not writable, so the log starts again in the same file.
             with contextlib.suppress(OSError):
                 os.truncate(self._path, 0)
-                self.drop(self._size, "ddpmon could not rename the full log")
-        self.open()
+                self.count_missing(self._size, "ddpmon could not rename the full log")
+        self.ensure_open()
 
     def _discard_older(self) -> None:
         """Delete the older file of the log; if it is the first one, store its first lines in the `.first` file."""

@@ -73,9 +73,9 @@ class Drain:
         self._waiting: list[tuple[float, socket.socket]] = []
         self._supervisor = supervisor
 
-    def run(self) -> None:
+    def run_until_signal(self) -> None:
         """Drain until a signal ends this process, or until no process is left that could print."""
-        self._find()
+        self._find_open_spools()
         scan_at = release_at = alone_at = 0.0
         while True:
             now = time.monotonic()
@@ -84,42 +84,42 @@ class Drain:
                 self._open_new_spools()
             if now >= release_at:
                 release_at = now + RELEASE_S
-                self._release()
+                self._close_unused()
             if os.getppid() != self._supervisor and now >= alone_at:
                 alone_at = now + ALONE_S
-                if not self._find():
+                if not self._find_open_spools():
                     break
-            self._accept(now)
-            more = self._pump()
+            self._receive_spools(now)
+            more = self._drain_once()
             if signal.sigtimedwait(_ENDS, 0 if more else PAUSE_S) is not None:
                 break
-        self._end()
+        self._drain_the_rest()
 
-    def _end(self) -> None:
-        self._accept(time.monotonic())
+    def _drain_the_rest(self) -> None:
+        self._receive_spools(time.monotonic())
         self._open_new_spools()
         unread = 0
         for spooled, log in self._spools.values():
             log.try_again()
             with contextlib.suppress(OSError):
-                unread += spooled.unread()
+                unread += spooled.unread_bytes()
         for _ in range(unread // TURN_BYTES + 2):  # Later output is left to the next drain.
-            if not self._pump():
+            if not self._drain_once():
                 break
         for spooled, log in self._spools.values():
             if lost := spooled.close():
-                log.drop(lost)
+                log.count_missing(lost)
         for log in self._logs.values():
-            log.finish()
+            log.close_with_note()
 
-    def _pump(self) -> bool:
+    def _drain_once(self) -> bool:
         """Drain each spool once; return whether any has more."""
         more = False
         held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES // max(1, len(self._logs)))
         for identity, (spooled, log) in list(self._spools.items()):
             with contextlib.suppress(OSError):
-                more |= _pump(spooled, log, held_bytes)
-                if spooled.ended and not spooled.unread():
+                more |= _drain_spool(spooled, log, held_bytes)
+                if spooled.ended and not spooled.unread_bytes():
                     spooled.close()
                     del self._spools[identity]
         return more
@@ -131,20 +131,20 @@ class Drain:
             identity = status.st_dev, status.st_ino
             if identity in self._spools or identity in self._done:
                 return
-            opened = spool.opened(path)
+            opened = spool.open_spool(path)
         except OSError:
             return
         if log not in self._logs:
             share = max(LEAST_BYTES, self._most_bytes // max(self._expected, len(self._logs) + 1))
             for bounded_log in self._logs.values():
-                bounded_log.fit(share)
+                bounded_log.limit_size(share)
             self._logs[log] = BoundedLog(self._logs_folder / log, share)
-            self._logs[log].open()
+            self._logs[log].ensure_open()
         self._spools[opened.identity] = opened, self._logs[log]
 
-    def _find(self) -> bool:
+    def _find_open_spools(self) -> bool:
         """Start to drain the spools that processes have open; return whether there are any."""
-        open_spools = list(spool.held(self._run_id, self._sockets, os.getpid()))
+        open_spools = list(spool.spools_in_use(self._run_id, self._sockets, os.getpid()))
         for path, log in open_spools:
             self._take_in(path, log)
         return bool(open_spools)
@@ -152,13 +152,13 @@ class Drain:
     def _open_new_spools(self) -> None:
         """Start to drain the files that torchrun opened, and make sure that the socket for new spools exists."""
         if self._listener is None or not os.path.exists(os.path.join(self._sockets, "drain.sock")):
-            self._listen()
+            self._open_listener()
         for path in glob.glob(os.path.join(glob.escape(self._sockets), "ranks/*/attempt_*/*/std*.log")):
             log = os.path.relpath(path, self._sockets)
             if spool.is_log(log):
                 self._take_in(path, log)
 
-    def _listen(self) -> None:
+    def _open_listener(self) -> None:
         with contextlib.suppress(OSError):
             status = os.lstat(self._sockets)
             if status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -178,7 +178,7 @@ class Drain:
                 self._listener.close()
             self._listener = listener
 
-    def _accept(self, now: float) -> None:
+    def _receive_spools(self, now: float) -> None:
         """Receive the spools that processes sent over the socket."""
         while self._listener is not None:
             try:
@@ -213,41 +213,41 @@ class Drain:
         finally:
             os.close(file)
 
-    def _release(self) -> None:
+    def _close_unused(self) -> None:
         """Close drained files that no process has open, so that a run with many restarts needs few descriptors."""
         if len(self._spools) <= 2 * self._expected:
             return
         open_now = set()
-        for path, _ in spool.held(self._run_id, self._sockets, os.getpid()):
+        for path, _ in spool.spools_in_use(self._run_id, self._sockets, os.getpid()):
             with contextlib.suppress(OSError):
                 status = os.stat(path)
                 open_now.add((status.st_dev, status.st_ino))
         for identity, (spooled, _) in list(self._spools.items()):
             with contextlib.suppress(OSError):
-                if isinstance(spooled, PlainFile) and identity not in open_now and not spooled.unread():
+                if isinstance(spooled, PlainFile) and identity not in open_now and not spooled.unread_bytes():
                     spooled.close()
                     del self._spools[identity]
                     self._done.add(identity)
 
 
-def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
+def _drain_spool(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
     """Write a spool's contents into its log; return whether there is more. held_bytes: limit while the disk is full."""
-    if not spooled.read(1):
+    if not spooled.peek_bytes(1):
         return False
     printed_ns = spooled.printed_ns()
-    is_flood = spooled.unread() >= CHUNK_BYTES
+    is_flood = spooled.unread_bytes() >= CHUNK_BYTES
     room = held_bytes if log.full else log.half_bytes
-    if spooled.unread() > room and log.empty:
-        spooled.take(log.write(spooled.read(FIRST_BYTES)))
-    if (surplus := spooled.unread() - room) > 0:
-        spooled.take(surplus)
-        cut = spooled.read(CHUNK_BYTES).find(b"\n") + 1
-        spooled.take(cut)
-        log.drop(surplus + cut, "" if log.full else "the output came faster than ddpmon could write it")
+    if spooled.unread_bytes() > room and log.is_empty:
+        spooled.remove_bytes(log.write(spooled.peek_bytes(FIRST_BYTES)))
+    if (surplus := spooled.unread_bytes() - room) > 0:
+        spooled.remove_bytes(surplus)
+        cut = spooled.peek_bytes(CHUNK_BYTES).find(b"\n") + 1
+        spooled.remove_bytes(cut)
+        log.count_missing(surplus + cut, "" if log.full else "the output came faster than ddpmon could write it")
     for _ in range(TURN_BYTES // CHUNK_BYTES):
-        data = spooled.read(CHUNK_BYTES)
+        data = spooled.peek_bytes(CHUNK_BYTES)
         written = log.write(data)
-        spooled.take(written)
+        spooled.remove_bytes(written)
         if written < len(data) or not data:
             break
     else:
@@ -256,7 +256,7 @@ def _pump(spooled: Spool, log: BoundedLog, held_bytes: int) -> bool:
     return is_flood and not log.full  # A process that prints this much may be waiting for room in the pipe.
 
 
-def _alone(run_id: str) -> None:
+def _replace_older_drain(run_id: str) -> None:
     """Make this the run's only drain: end an older one, and hold the lock until this process ends."""
     try:
         lock = os.open(runs.socket_dir(run_id) / "drain.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -270,7 +270,7 @@ def _alone(run_id: str) -> None:
             waited = time.monotonic() - begin
             if waited > TAKE_OVER_S:
                 raise DdpmonError(f"an earlier process still writes the logs of {run_id}, and does not end") from None
-            _end(os.pread(lock, 32, 0), run_id, signal.SIGKILL if waited > TAKE_OVER_S / 2 else signal.SIGTERM)
+            _signal_drain(os.pread(lock, 32, 0), run_id, signal.SIGKILL if waited > TAKE_OVER_S / 2 else signal.SIGTERM)
             time.sleep(PAUSE_S)
         else:
             os.ftruncate(lock, 0)
@@ -278,7 +278,7 @@ def _alone(run_id: str) -> None:
             return
 
 
-def _end(pid: bytes, run_id: str, number: signal.Signals) -> None:
+def _signal_drain(pid: bytes, run_id: str, number: signal.Signals) -> None:
     with contextlib.suppress(OSError, ValueError):
         if run_id.encode() in proc.arguments(int(pid)):
             os.kill(int(pid), number)
@@ -296,10 +296,10 @@ def main() -> None:
         most_bytes = RUN_BYTES
     try:
         run = runs.load(sys.argv[1])
-        _alone(run.id)
+        _replace_older_drain(run.id)
     except (DdpmonError, OSError) as error:
         sys.exit(f"drain: {error}")
-    Drain(run, most_bytes, int(sys.argv[2])).run()
+    Drain(run, most_bytes, int(sys.argv[2])).run_until_signal()
 
 
 if __name__ == "__main__":

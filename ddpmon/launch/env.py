@@ -14,7 +14,7 @@ INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
 """
 
 
-def armed(
+def rank_environment(
     run_id: str, base: Mapping[str, str], *, buckets: bool = False, alone: bool = False, hub_given: bool = False
 ) -> dict[str, str]:
     """Return the environment of a run's ranks: `base`, the address of the run's hub, and the run's folder.

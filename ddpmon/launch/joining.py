@@ -20,7 +20,7 @@ from ddpmon import runs, tasks
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import env, spool
 from ddpmon.launch.given_hub import GivenHub
-from ddpmon.launch.start import start
+from ddpmon.launch.start import start_run
 from ddpmon.runs import Run, jobs
 from ddpmon.runs.jobs import Job
 from ddpmon.tasks import Task
@@ -32,7 +32,7 @@ DRAIN_S = 5.0
 """Longest time, in seconds, for the run's drain to begin."""
 
 
-def place(environment: Mapping[str, str]) -> Task | None:
+def place_in_job(environment: Mapping[str, str]) -> Task | None:
     """Return which task of a job this command is; None if it is not part of a job or that is unknown."""
     parent = runs.Process.of(os.getppid())
     task = tasks.task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
@@ -64,7 +64,7 @@ def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | Non
             ) from None
         try:
             if (run := job.run(task.rank)) is not None:
-                _join(run, command, task)
+                _join_run(run, command, task)
             if time.monotonic() >= deadline:
                 yield job
                 return
@@ -73,7 +73,7 @@ def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | Non
         time.sleep(POLL_S)
 
 
-def begin(run: Run, hub: GivenHub | None, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
+def start_joinable(run: Run, hub: GivenHub | None, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
     """Start a run, and let other tasks of its job join it.
 
     Args:
@@ -83,14 +83,14 @@ def begin(run: Run, hub: GivenHub | None, job: Job | None, stdin: int = subproce
         stdin: The descriptor of the command's standard input, as for `start`.
 
     """
-    run = start(run, hub, stdin)
+    run = start_run(run, hub, stdin)
     if job is not None:
         job.begin(run.id)
         job.close()
     return run
 
 
-def _join(run: Run, command: list[str], task: Task) -> NoReturn:
+def _join_run(run: Run, command: list[str], task: Task) -> NoReturn:
     jobs.join(run.id, task.rank)
     print(
         f"ddpmon: rank {task.rank} joins the run {run.name} ({run.id}), which another task of this job "
@@ -103,7 +103,7 @@ def _join(run: Run, command: list[str], task: Task) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two; the command must not inherit that.
         signal.signal(number, signal.SIG_DFL)
     try:
-        armed = env.armed(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
+        armed = env.rank_environment(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
         os.execvpe(command[0], command, armed)
     except OSError as error:
         raise DdpmonError(f"cannot start {command[0]}: {error.strerror}") from None
@@ -111,7 +111,7 @@ def _join(run: Run, command: list[str], task: Task) -> NoReturn:
 
 def _print_into_the_run(run_id: str) -> None:
     """Redirect this process's output into the run's launcher.log. Raise OSError if that is impossible."""
-    made = spool.make(run_id, str(runs.socket_dir(run_id)), "launcher.log")
+    made = spool.make_pipe(run_id, str(runs.socket_dir(run_id)), "launcher.log")
     drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         deadline = time.monotonic() + DRAIN_S

@@ -47,10 +47,10 @@ class KeptProcess(ABC):
         self._is_ending = False
 
     @abstractmethod
-    def _start(self) -> int:
+    def _start_process(self) -> int:
         """Start the process; return its pid. Raise OSError if that fails."""
 
-    def _spawn(self, module: str, words: tuple[str, ...], log: Path | int) -> int:
+    def _spawn_module(self, module: str, words: tuple[str, ...], log: Path | int) -> int:
         """Start a module of ddpmon and return its pid. Raise OSError if that fails.
 
         Args:
@@ -63,7 +63,7 @@ class KeptProcess(ABC):
         command = [sys.executable, "-P", "-m", module, self._run_id, *words]
         # SIGTERM is blocked until the process handles it: earlier, it would end the process before its last work.
         blocked = {signal.SIGTERM}
-        return processes.spawn(command, dict(os.environ), log, blocked=blocked, ignored=processes.SCHEDULERS)
+        return processes.spawn_session(command, dict(os.environ), log, blocked=blocked, ignored=processes.SCHEDULERS)
 
     def start_if_due(self, at: float, even_if_not: bool = False) -> bool:
         """Start the process if it is not running and the pause is over; return whether it was started."""
@@ -71,20 +71,22 @@ class KeptProcess(ABC):
             return False
         self._started_at = at
         try:
-            pid = self._start()
+            pid = self._start_process()
         except OSError as error:
-            self._failed(at, f"cannot be started: {error}")
+            self._report_failure(at, f"cannot be started: {error}")
             return False
         self.process = Process.of(pid) or Process(pid, 0)
         return True
 
-    def ended(self, at: float, code: int | None) -> None:
+    def record_end(self, at: float, code: int | None) -> None:
         """Record that the process ended with an exit code as waitpid reports it, or None if the code is unknown."""
         self.process = None
         if not self._is_ending:
-            self._failed(at, "ended" if code is None else f"ended with {code} after {at - self._started_at:.1f} s")
+            self._report_failure(
+                at, "ended" if code is None else f"ended with {code} after {at - self._started_at:.1f} s"
+            )
 
-    def _failed(self, at: float, failure: str) -> None:
+    def _report_failure(self, at: float, failure: str) -> None:
         """Report the failure, and wait before the next start, longer each time."""
         if at - self._started_at > WELL_AFTER_S:
             self._pause_s = self.FIRST_PAUSE_S
@@ -92,7 +94,7 @@ class KeptProcess(ABC):
         self._next_at, self._pause_s = at + pause_s, min(pause_s * 2, LONGEST_PAUSE_S)
         self._say(f"{self.NAME} {failure}; ddpmon starts it again in {pause_s:g} s{self.MEANWHILE}")
 
-    def end(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
+    def end_process(self, wait: Callable[[float, Callable[[], bool]], None]) -> None:
         """Let the process finish its work, and kill it if it does not end in END_S.
 
         If it is not running at this moment, it is started for its last work.
@@ -105,12 +107,12 @@ class KeptProcess(ABC):
         if (process := self.process) is None:
             return
         self._is_ending = True
-        processes.send(process, signal.SIGTERM)
-        processes.send(process, signal.SIGCONT)  # A stopped process must continue in order to end.
+        processes.send_signal(process, signal.SIGTERM)
+        processes.send_signal(process, signal.SIGCONT)  # A stopped process must continue in order to end.
         wait(self.END_S, lambda: not process.alive())
         if process.alive():
             self._say(f"{self.NAME} does not end; sending SIGKILL")
-            processes.send(process, signal.SIGKILL)
+            processes.send_signal(process, signal.SIGKILL)
             wait(KILLED_S, lambda: not process.alive())
 
 
@@ -131,20 +133,20 @@ class HubKeeper(KeptProcess):
     def notice_end(self, at: float) -> None:
         """Check whether a hub that is not a child has ended."""
         if self.process is not None and not self._is_child and not self.process.alive():
-            self.ended(at, None)
+            self.record_end(at, None)
 
-    def _start(self) -> int:
+    def _start_process(self) -> int:
         self._is_child = True
         try:
-            return self._spawn("ddpmon.hub", (), runs.run_dir(self._run_id) / "logs" / "hub.log")
+            return self._spawn_module("ddpmon.hub", (), runs.run_dir(self._run_id) / "logs" / "hub.log")
         except OSError:  # If the disk is full, a hub without a log is better than none.
-            return self._spawn("ddpmon.hub", (), Path(os.devnull))
+            return self._spawn_module("ddpmon.hub", (), Path(os.devnull))
 
-    def ended(self, at: float, code: int | None) -> None:
+    def record_end(self, at: float, code: int | None) -> None:
         # The socket must exist only while a hub listens on it.
         with contextlib.suppress(OSError):
             (runs.socket_dir(self._run_id) / "view.sock").unlink(missing_ok=True)
-        super().ended(at, code)
+        super().record_end(at, code)
 
 
 READY_S = 5.0
@@ -160,33 +162,33 @@ class Draining(KeptProcess):
     END_S = 10.0
     _spool: int | None = None
 
-    def start(self, at: float) -> None:
+    def start_drain(self, at: float) -> None:
         """Start the drain before the command, so that it is ready for the command's output."""
         with contextlib.suppress(OSError):  # If this fails, the command's start reports it.
-            self.output()
-        self.keep(at)
+            self.output_descriptor()
+        self.keep_draining(at)
 
     def take_over(self, at: float) -> None:
         """Start the drain of a run whose supervisor was killed, and wait until it has opened the run's spools."""
         ready = runs.socket_dir(self._run_id) / "drain.sock"
         with contextlib.suppress(OSError):
             ready.unlink(missing_ok=True)
-        self.keep(at)
+        self.keep_draining(at)
         deadline = at + READY_S
         while self.process and self.process.alive() and not ready.exists() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def keep(self, at: float) -> None:
+    def keep_draining(self, at: float) -> None:
         """Start the drain if it is not running; continue it if somebody stopped it."""
         if self.process is not None:
-            processes.send(self.process, signal.SIGCONT)
+            processes.send_signal(self.process, signal.SIGCONT)
         else:
             self.start_if_due(at)
 
-    def _start(self) -> int:
-        return self._spawn("ddpmon.launch.drain", (str(os.getpid()),), sys.stderr.fileno())
+    def _start_process(self) -> int:
+        return self._spawn_module("ddpmon.launch.drain", (str(os.getpid()),), sys.stderr.fileno())
 
-    def output(self) -> int:
+    def output_descriptor(self) -> int:
         """Return a descriptor for the output of the run's command: a spool, or launcher.log if no pipe can be made.
 
         Raises:
@@ -195,7 +197,7 @@ class Draining(KeptProcess):
         """
         if self._spool is None:
             try:
-                self._spool = spool.make(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
+                self._spool = spool.make_pipe(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
             except OSError as error:  # The folder is gone.
                 self._say(
                     f"cannot make a pipe ({error.strerror}), so the output of the ranks goes directly to launcher.log"

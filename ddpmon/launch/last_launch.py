@@ -15,7 +15,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.errors import UnsafePathError, UsageError
 from ddpmon.launch.prepare import Asked
-from ddpmon.launch.spec import here
+from ddpmon.launch.spec import current_folder
 from ddpmon.redaction import HIDDEN, hidden_name, redact_words
 from ddpmon.runs import writing
 
@@ -39,13 +39,16 @@ class LaunchForm:
     folder: str = ""
     """Folder in which the script runs; if empty, the folder in which ddpmon was started."""
 
-    def asked(self) -> Asked:
+    def requested_run(self) -> Asked:
         """Return the run that the fields describe. Raise UsageError if they do not describe one."""
         script = self.script.strip()
         if not script:
             raise UsageError("give a script: a file, or -m and the name of a module")
         module = script.startswith("-m ")
-        arguments, environment = _split("arguments", self.arguments), _split("environment", self.environment)
+        arguments, environment = (
+            _split_words("arguments", self.arguments),
+            _split_words("environment", self.environment),
+        )
         if name := hidden_name([*arguments, *environment]):
             raise UsageError(f"{name} {HIDDEN}: ddpmon does not store secrets, so type this value again")
         return Asked(
@@ -54,12 +57,12 @@ class LaunchForm:
             module,
             self.processes.strip() or "1",
             self.name.strip() or None,
-            _absolute(os.path.expanduser(self.folder.strip())) if self.folder.strip() else None,
-            dict(_variable(word) for word in environment),
+            _absolute_path(os.path.expanduser(self.folder.strip())) if self.folder.strip() else None,
+            dict(_name_and_value(word) for word in environment),
         )
 
 
-def typed(options: Asked) -> LaunchForm:
+def form_for(options: Asked) -> LaunchForm:
     """Return the form's fields as a person would type them for this launch."""
     return LaunchForm(
         f"-m {options.script}" if options.module else options.script,
@@ -67,22 +70,22 @@ def typed(options: Asked) -> LaunchForm:
         options.nproc,
         options.name or "",
         shlex.join(f"{name}={value}" for name, value in options.environment.items()),
-        options.cwd or here(),
+        options.cwd or current_folder(),
     )
 
 
-def _split(field: str, text: str) -> list[str]:
+def _split_words(field: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
         raise UsageError(f"{field}: {str(error).lower()}") from None
 
 
-def _absolute(path: str) -> str:
-    return os.path.normpath(path if os.path.isabs(path) else os.path.join(here(), path))
+def _absolute_path(path: str) -> str:
+    return os.path.normpath(path if os.path.isabs(path) else os.path.join(current_folder(), path))
 
 
-def _variable(word: str) -> tuple[str, str]:
+def _name_and_value(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
         raise UsageError(f"environment: {word!r} is not of the form KEY=VALUE")
@@ -90,22 +93,24 @@ def _variable(word: str) -> tuple[str, str]:
 
 
 def _without_secrets(started: LaunchForm) -> LaunchForm:
-    return replace(started, arguments=_redacted(started.arguments), environment=_redacted(started.environment))
+    return replace(
+        started, arguments=_redacted_words(started.arguments), environment=_redacted_words(started.environment)
+    )
 
 
-def _redacted(text: str) -> str:
+def _redacted_words(text: str) -> str:
     """Return the text with its secrets hidden; without secrets, return it exactly as it was typed."""
     words = shlex.split(text)
     redacted = redact_words(words)
     return text if redacted == words else shlex.join(redacted)
 
 
-def last() -> LaunchForm:
+def load_form() -> LaunchForm:
     """Return the form of the last launch, or empty fields if the file is missing or unreadable."""
     try:
-        if _path().stat().st_size > _LONGEST:
+        if _form_path().stat().st_size > _LONGEST:
             return LaunchForm()
-        raw = json.loads(_path().read_text())
+        raw = json.loads(_form_path().read_text())
     except (OSError, ValueError, RecursionError):
         return LaunchForm()
     if not isinstance(raw, dict):
@@ -119,11 +124,11 @@ def last() -> LaunchForm:
     return LaunchForm(**texts)
 
 
-def remember(started: LaunchForm) -> None:
+def store_form(started: LaunchForm) -> None:
     """Store a launch without its secrets. Errors of the disk are ignored, because the run has started anyway."""
     with contextlib.suppress(OSError, UnsafePathError):
-        writing.write(runs.private_dir(runs.home()) / _path().name, asdict(_without_secrets(started)))
+        writing.write(runs.private_dir(runs.home()) / _form_path().name, asdict(_without_secrets(started)))
 
 
-def _path() -> Path:
+def _form_path() -> Path:
     return runs.home() / "launch.json"

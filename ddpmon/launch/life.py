@@ -56,18 +56,18 @@ class Life:
             self.state = "asked"
             self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
 
-    def stop(self, at: float, now: bool = False) -> Do:
+    def request_stop(self, at: float, now: bool = False) -> Do:
         """Handle a request to end the run. A repeated one has no effect, except that `now` ends the grace period."""
         if self.state in {"killing", "over"}:
             return Do.NOTHING
         if now:
-            return self._kill(at)
+            return self._begin_killing(at)
         if self.state != "running":
             return Do.NOTHING
-        self._ask(at)
+        self._begin_grace(at)
         return Do.ASK
 
-    def ended(self, at: float, by_signal: bool) -> Do:
+    def handle_command_end(self, at: float, by_signal: bool) -> Do:
         """Handle the end of the command. Its remaining processes may finish their work.
 
         If the launcher was killed, the ranks would train on without it. They are asked to end, and have the whole grace
@@ -76,12 +76,12 @@ class Life:
         self.command_ended = True
         if self.state == "running":
             if by_signal:
-                self._ask(at)
+                self._begin_grace(at)
                 return Do.ASK_RANKS
-            self._settle(at + SETTLE_S)
+            self._begin_settling(at + SETTLE_S)
         return Do.NOTHING
 
-    def tick(self, at: float, left: int, ranks: int = 0) -> Do:
+    def due_action(self, at: float, left: int, ranks: int = 0) -> Do:
         """Return the action that is due at a time.
 
         Args:
@@ -94,32 +94,32 @@ class Life:
             self.state = "over"
             return Do.FINISH
         if self.state == "asked" and self.command_ended and not ranks:
-            self._settle(min(at + SETTLE_S, self._grace_until))
+            self._begin_settling(min(at + SETTLE_S, self._grace_until))
         if self.state == "running" or at < self._deadline:
             # SIGKILL is repeated, because a process may have been forking.
             return Do.KILL if self.state == "killing" else Do.NOTHING
         if self.state == "settling":
-            return self._terminate(at)
+            return self._begin_terminating(at)
         if self.state == "killing":
             self.state = "over"
             return Do.FINISH
-        return self._kill(at)
+        return self._begin_killing(at)
 
-    def _ask(self, at: float) -> None:
+    def _begin_grace(self, at: float) -> None:
         self.state = "asked"
         self._deadline = self._grace_until = at + self.grace_s + STOP_MARGIN_S
 
-    def _settle(self, until: float) -> None:
+    def _begin_settling(self, until: float) -> None:
         self.state = "settling"
         self._deadline = until
 
-    def _terminate(self, at: float) -> Do:
+    def _begin_terminating(self, at: float) -> Do:
         self.state = "terminating"
         # A process that outlived its launcher may be a rank, so it gets the rest of the grace too.
         self._deadline = max(at + TERMINATE_S, self._grace_until)
         return Do.TERMINATE
 
-    def _kill(self, at: float) -> Do:
+    def _begin_killing(self, at: float) -> Do:
         self.state = "killing"
         self._deadline = at + GIVE_UP_S
         return Do.KILL

@@ -24,21 +24,21 @@ class MemoryKills:
     """Kills in this process's memory cgroup, or in the closest cgroup above it that has a counter."""
     host: int | None
 
-    def since(self, before: MemoryKills) -> str:
+    def increased_since(self, before: MemoryKills) -> str:
         """Return "cgroup" or "host" if the kernel has killed processes there since `before`; "" if it has not."""
         if self.cgroup is not None and before.cgroup is not None:
             return "cgroup" if self.cgroup > before.cgroup else ""  # Kills elsewhere on the host are not this run's.
         return "host" if self.host is not None and before.host is not None and self.host > before.host else ""
 
 
-def count(proc: Path = ROOT) -> MemoryKills:
+def read_kill_counts(proc: Path = ROOT) -> MemoryKills:
     """Return the current values of the counters."""
     files = map(_counting_file, cgroups_of("memory", proc))
-    cgroup = next((kills for file in files if (kills := _kills(file)) is not None), None)
-    return MemoryKills(cgroup, _kills(proc / "vmstat"))
+    cgroup = next((kills for file in files if (kills := _kill_count(file)) is not None), None)
+    return MemoryKills(cgroup, _kill_count(proc / "vmstat"))
 
 
-def _kills(file: Path) -> int | None:
+def _kill_count(file: Path) -> int | None:
     line = _KILLS.search(read(file))
     return int(line[1]) if line else None
 

@@ -42,7 +42,7 @@ class Asked:
     notify: list[str] = field(default_factory=list)
 
 
-def prepare(options: Asked, run_id: str) -> Run:
+def prepare_run(options: Asked, run_id: str) -> Run:
     """Return a run that may start, for an id from `runs.new_id`. Raise UsageError on a wrong request."""
     check_folder(options.cwd)
     check_environment(options.environment)
@@ -53,7 +53,7 @@ def prepare(options: Asked, run_id: str) -> Run:
         spec.check_script(options.script, options.cwd)
     name = runs.check_name(options.name) if options.name is not None else spec.name_for(options.script)
     spec.check_torch()
-    command = torchrun.command(
+    command = torchrun.launch_command(
         options.script,
         options.args,
         module=options.module,
@@ -74,15 +74,15 @@ def prepare(options: Asked, run_id: str) -> Run:
         nnodes=options.nodes.count,
         grace_s=options.grace_s,
         buckets=options.buckets,
-        cwd=options.cwd or spec.here(),
+        cwd=options.cwd or spec.current_folder(),
         environment=dict(options.environment),
-        notes=torchrun.notes(options.grace_s),
+        notes=torchrun.unsupported_requests(options.grace_s),
         on_alert=options.on_alert,
         notify=options.notify,
     )
 
 
-def again(run: Run, run_id: str) -> Run:
+def prepare_again(run: Run, run_id: str) -> Run:
     """Return the same run under another id: its command, name, folder, and the variables set for it.
 
     Raises:
@@ -122,7 +122,7 @@ def again(run: Run, run_id: str) -> Run:
         buckets=run.buckets,
         cwd=run.cwd,
         environment=run.environment,
-        notes=torchrun.notes(run.grace_s) if logs else [],
+        notes=torchrun.unsupported_requests(run.grace_s) if logs else [],
         on_alert=run.on_alert,
         notify=run.notify,
     )

@@ -32,7 +32,7 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def spawn(
+def spawn_session(
     argv: list[str],
     environment: dict[str, str],
     log: Path | int,
@@ -118,7 +118,7 @@ def is_rank(pid: int) -> bool:
     return any(variable.startswith(b"RANK=") for variable in variables)
 
 
-def reaped(child: Process) -> bool:
+def reap_if_ended(child: Process) -> bool:
     """Return whether a child has ended; if so, it has been reaped."""
     try:
         pid, _ = os.waitpid(child.pid, os.WNOHANG)
@@ -127,17 +127,17 @@ def reaped(child: Process) -> bool:
     return pid != 0
 
 
-def send(process: Process, number: signal.Signals) -> None:
+def send_signal(process: Process, number: signal.Signals) -> None:
     """Send a signal to a process, unless its pid belongs to another process by now."""
-    _send(process, number, lambda: os.kill(process.pid, number))
+    _send_by_pidfd(process, number, lambda: os.kill(process.pid, number))
 
 
 def send_group(process: Process, number: signal.Signals) -> None:
     """Send a signal to a process and its whole process group, as Ctrl-C in a terminal does."""
-    _send(process, number, lambda: os.killpg(process.pid, number), PIDFD_SIGNAL_PROCESS_GROUP)
+    _send_by_pidfd(process, number, lambda: os.killpg(process.pid, number), PIDFD_SIGNAL_PROCESS_GROUP)
 
 
-def _send(process: Process, number: signal.Signals, otherwise: Callable[[], None], flags: int = 0) -> None:
+def _send_by_pidfd(process: Process, number: signal.Signals, otherwise: Callable[[], None], flags: int = 0) -> None:
     """Send a signal through a pidfd, so that it cannot reach another process that has the same pid by now.
 
     Args:

@@ -26,7 +26,7 @@ _OURS = ("supervisor.log", "hub.log")
 
 def of_run(run_id: str) -> list[Process]:
     """Return every live process of a run that is visible from here. Zombies count as dead."""
-    members = set(processes.with_run_id(run_id)) | _printing(run_id)
+    members = set(processes.with_run_id(run_id)) | _printing_processes(run_id)
     not_counted = {Process.of(os.getpid())}
     try:
         run = runs.load(run_id)
@@ -43,7 +43,7 @@ def of_run(run_id: str) -> list[Process]:
     return sorted(members - not_counted, key=lambda process: process.pid)
 
 
-def _printing(run_id: str) -> set[Process]:
+def _printing_processes(run_id: str) -> set[Process]:
     """Return the processes whose standard output or error is a log or spool of the run."""
     logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
     sockets = os.path.realpath(runs.socket_dir(run_id))

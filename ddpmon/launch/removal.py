@@ -30,7 +30,7 @@ def size_text(run: Run) -> str:
     return numbers.disk_size(folder_bytes(runs.run_dir(run.id)))
 
 
-def check(run: Run, *, force: bool = False) -> Run:
+def check_removable(run: Run, *, force: bool = False) -> Run:
     """Return the run as it is now if none of its processes lives; raise UsageError otherwise.
 
     Args:
@@ -59,21 +59,21 @@ def check(run: Run, *, force: bool = False) -> Run:
     return run
 
 
-def delete(run: Run, *, force: bool = False) -> None:
+def delete_run(run: Run, *, force: bool = False) -> None:
     """Delete a run's folder and its sockets.
 
     The folder is renamed first, so that a run is never half deleted.
 
     Args:
         run: The run.
-        force: As for `check`.
+        force: As for `check_removable`.
 
     Raises:
-        UsageError: `check` refuses; then nothing is deleted.
+        UsageError: `check_removable` refuses; then nothing is deleted.
         DdpmonError: The folder cannot be renamed, or some files of the deleted run remain on the disk.
 
     """
-    run = check(run, force=force)
+    run = check_removable(run, force=force)
     folder = runs.run_dir(run.id)
     aside = folder.with_name(_ASIDE + run.id)
     try:
@@ -81,12 +81,12 @@ def delete(run: Run, *, force: bool = False) -> None:
     except OSError as error:
         raise DdpmonError(f"{folder} cannot be deleted: {error.strerror}") from None
     runs.remove_sockets(run.id)
-    _remove(aside)
+    _remove_folder(aside)
     for abandoned in folder.parent.glob(f"{_ASIDE}*"):  # Another command began to delete these and did not finish.
         shutil.rmtree(abandoned, ignore_errors=True)
 
 
-def _remove(aside: Path) -> None:
+def _remove_folder(aside: Path) -> None:
     try:
         shutil.rmtree(aside)
     except OSError as error:

@@ -61,7 +61,7 @@ class Pruning:
     """A line that warns of a near limit; "" if the limit is not near or `going` has runs."""
 
 
-def parse(text: str, name: str) -> Bound:
+def parse_limit(text: str, name: str) -> Bound:
     """Parse a limit that a user wrote.
 
     Args:
@@ -84,15 +84,15 @@ def parse(text: str, name: str) -> Bound:
 def from_environment() -> Bound | None:
     """Return the limit in $DDPMON_KEEP; None if the variable is not set. Raise UsageError if it is not a limit."""
     text = os.environ.get(VARIABLE, "")
-    return parse(text, VARIABLE) if text else None
+    return parse_limit(text, VARIABLE) if text else None
 
 
-def plan(bound: Bound) -> Pruning:
+def plan_pruning(bound: Bound) -> Pruning:
     """Return which runs a limit deletes: the oldest ended ones, none that is running or that may run elsewhere."""
     now = time.time()
     readable = runs.all_runs()
     unreadable = set(runs.all_ids()).difference(run.id for run in readable)
-    stored_runs = sorted(map(_stored, readable), key=lambda stored: stored.ended_at)
+    stored_runs = sorted(map(_stored_run, readable), key=lambda stored: stored.ended_at)
     total = sum(stored.size_bytes for stored in stored_runs)
     total += sum(removal.folder_bytes(runs.run_dir(run_id)) for run_id in unreadable)
     going: list[Stored] = []
@@ -115,11 +115,11 @@ def plan(bound: Bound) -> Pruning:
     return Pruning(bound, going, len(stored_runs), total, near)
 
 
-def delete(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
+def delete_runs(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
     """Delete runs one by one; yield each with "", or with the reason why it could not be deleted."""
     for stored in going:
         try:
-            removal.delete(stored.run)
+            removal.delete_run(stored.run)
         except DdpmonError as error:
             deleted = not runs.run_dir(stored.run.id).exists()  # Another command may have deleted the run first.
             yield stored, "" if deleted else str(error)
@@ -137,7 +137,7 @@ def count_text(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
 
 
-def _stored(run: Run) -> Stored:
+def _stored_run(run: Run) -> Stored:
     folder = runs.run_dir(run.id)
     ended_at = run.ended_at
     if ended_at is None:
@@ -147,7 +147,7 @@ def _stored(run: Run) -> Stored:
 
 def _is_over(run: Run) -> bool:
     try:
-        removal.check(run)
+        removal.check_removable(run)
     except (UsageError, RunNotFoundError):
         return False
     return True

@@ -33,7 +33,7 @@ class RunFile:
         self._folder = runs.run_dir(run.id)
         self._reserve = self._folder / "run.json.reserve"
 
-    def reserve(self) -> None:
+    def reserve_space(self) -> None:
         """Reserve disk space for recording the end. Raise OSError if there is none."""
         size = len(runs.text(self.run).encode()) + GROWTH_BYTES
         try:
@@ -43,15 +43,15 @@ class RunFile:
             self._reserve.unlink(missing_ok=True)
             raise
 
-    def change(self, **changes: Any) -> None:
-        """Change fields and write run.json. If that fails, `write` tries again later."""
+    def change_fields(self, **changes: Any) -> None:
+        """Change fields and write run.json. If that fails, `write_pending` tries again later."""
         self.run = dataclasses.replace(self.run, **changes)
         self._behind = True
-        self.write()
+        self.write_pending()
 
     def change_for_sure(self, **changes: Any) -> None:
         """Change fields and write run.json, in the reserved space if the disk is full. Raise OSError if that fails."""
-        self.change(**changes)
+        self.change_fields(**changes)
         if self._behind:
             with open(os.open(self._reserve, os.O_WRONLY), "wb") as file:
                 file.write(runs.text(self.run).encode())
@@ -59,14 +59,14 @@ class RunFile:
             self._reserve.replace(self._folder / "run.json")
             self._behind, self.trouble = False, ""
 
-    def finish(self, **changes: Any) -> None:
+    def write_final(self, **changes: Any) -> None:
         """Change fields for the last time, in the reserved space if necessary, and delete the reserve."""
-        with contextlib.suppress(OSError):  # If this fails, `write` tries again later.
+        with contextlib.suppress(OSError):  # If this fails, `write_pending` tries again later.
             self.change_for_sure(**changes)
         with contextlib.suppress(OSError):
             self._reserve.unlink(missing_ok=True)
 
-    def write(self) -> bool:
+    def write_pending(self) -> bool:
         """Write the changes that are not on the disk yet; return whether run.json has all of them now."""
         if not self._behind:
             return True
@@ -89,6 +89,6 @@ class RunFile:
         return True
 
     @property
-    def wanted(self) -> bool:
+    def folder_exists(self) -> bool:
         """Return whether the run's folder still exists."""
         return os.path.isdir(self._folder)

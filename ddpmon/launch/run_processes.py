@@ -57,7 +57,7 @@ class RunProcesses:
         own = {os.getpid(), *(process.pid for process in ours if process)}
         return [(parent, process) for parent, process in alive if process.pid not in own]
 
-    def ask(
+    def ask_to_end(
         self, remaining: list[tuple[int, Process]], agent: Process | None, members: list[Process], grace_s: float
     ) -> None:
         """Ask the run to end: with SIGTERM if a process handles it (to save a checkpoint), else with SIGINT, as Ctrl-C
@@ -75,29 +75,29 @@ class RunProcesses:
         """
         alive = agent is not None and agent.alive()
         heads = [*([agent] if agent and alive else []), *members]
-        listeners = ranks(remaining) or heads or [process for _, process in remaining]
+        listeners = ranks_of(remaining) or heads or [process for _, process in remaining]
         catch = any(proc.catches(process.pid, signal.SIGTERM) for process in listeners)
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
         below = () if catch else processes.descendants(*(member.pid for member in members))
         # Signal them one by one: as with Ctrl-C they all must get it, but their group has other processes, too.
         for process in (*members, *(process for _, process in below)):
-            processes.send(process, number)
+            processes.send_signal(process, number)
         if not heads:
             for process in listeners:
-                processes.send(process, number)
+                processes.send_signal(process, number)
             self._terminated.update(listeners if catch else ())
         elif agent is not None and alive:
             # Send SIGTERM to the launcher alone: the group includes DataLoader workers, which ranks may need to save.
             if catch:
-                processes.send(agent, number)
+                processes.send_signal(agent, number)
             else:
                 processes.send_group(agent, number)
             self._passing_on = number, time.monotonic()
             booted_s = time.clock_gettime(time.CLOCK_BOOTTIME)
             self._known_until_ticks = (booted_s - FORKING_S) * os.sysconf("SC_CLK_TCK")
         for _, process in remaining:
-            _wake(process)  # A stopped process cannot end.
+            _continue_stopped(process)  # A stopped process cannot end.
 
     def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
         """Signal the ranks directly if their launcher does not forward the signal, or has left them behind."""
@@ -110,7 +110,7 @@ class RunProcesses:
         number, self._passing_on = self._passing_on[0], None
         if agent.alive() and proc.is_pending(agent.pid, number):
             self._terminated.update(rank_processes)
-            self._send(
+            self._signal_all(
                 f"the launcher does not handle {number.name}; sending the signal to the ranks instead",
                 rank_processes,
                 number,
@@ -120,23 +120,23 @@ class RunProcesses:
         """Send SIGTERM to each process that has not been sent one before."""
         fresh = [process for process in targets if process not in self._terminated]
         self._terminated.update(fresh)
-        self._send(reason, fresh, signal.SIGTERM)
+        self._signal_all(reason, fresh, signal.SIGTERM)
 
-    def kill(self, targets: list[Process]) -> None:
-        self._send(Do.KILL.value, targets, signal.SIGKILL)
+    def kill_all(self, targets: list[Process]) -> None:
+        self._signal_all(Do.KILL.value, targets, signal.SIGKILL)
 
-    def _send(self, reason: str, targets: list[Process], number: signal.Signals) -> None:
+    def _signal_all(self, reason: str, targets: list[Process], number: signal.Signals) -> None:
         text = f"{reason}: {', '.join(str(process.pid) for process in targets)}"
         # SIGKILL is repeated until nothing is left; one line in the log is enough.
         if targets and text != self._last_line:
             self._say(text)
             self._last_line = text
         for process in targets:
-            processes.send(process, number)
-            _wake(process)
+            processes.send_signal(process, number)
+            _continue_stopped(process)
 
 
-def ranks(remaining: list[tuple[int, Process]]) -> list[Process]:
+def ranks_of(remaining: list[tuple[int, Process]]) -> list[Process]:
     """Return the ranks that a launcher started, without their DataLoader workers, which inherit their environment."""
     is_rank = processes.is_rank
     return [process for parent, process in remaining if is_rank(process.pid) and not is_rank(parent)]
@@ -150,13 +150,13 @@ def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:
     agent = run.agent
     if agent is None or not agent.alive():
         return 0, 0
-    here = ranks([(proc.parent(agent.pid), agent), *processes.descendants(agent.pid)])
+    here = ranks_of([(proc.parent(agent.pid), agent), *processes.descendants(agent.pid)])
     listeners = [process for process in here if proc.catches(process.pid, number)]
     for process in listeners:
-        processes.send(process, number)
+        processes.send_signal(process, number)
     return len(listeners), len(here) - len(listeners)
 
 
-def _wake(process: Process) -> None:
+def _continue_stopped(process: Process) -> None:
     if proc.is_stopped(process.pid):
-        processes.send(process, signal.SIGCONT)
+        processes.send_signal(process, signal.SIGCONT)

@@ -62,7 +62,7 @@ def become_supervisor(
     umask = os.umask(0o077)  # Only this user may read the files of this process and the hub.
     file = RunFile(run, say)
     try:
-        _sign(file, takes_over=takes_over)
+        _sign_run(file, takes_over=takes_over)
     except DdpmonError as error:
         print(error, flush=True)
         os._exit(1)
@@ -73,7 +73,7 @@ def become_supervisor(
     return file, takes_over, umask
 
 
-def _sign(file: RunFile, *, takes_over: bool) -> None:
+def _sign_run(file: RunFile, *, takes_over: bool) -> None:
     """Enter this process in run.json as the supervisor.
 
     Raises:
@@ -85,10 +85,10 @@ def _sign(file: RunFile, *, takes_over: bool) -> None:
         if takes_over:
             file.change_for_sure(supervisor=myself)
             with contextlib.suppress(OSError):
-                file.reserve()
+                file.reserve_space()
         else:
-            file.reserve()
-            file.change(supervisor=myself)
+            file.reserve_space()
+            file.change_fields(supervisor=myself)
     except OSError as error:
         raise DdpmonError(f"no disk space for run.json: {error.strerror}") from None
     if file.trouble:

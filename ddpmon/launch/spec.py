@@ -16,7 +16,7 @@ MOST_PROCESSES = 1024
 """Largest number of ranks on one machine. A larger number is probably a typo, and would overload the machine."""
 
 
-def here() -> str:
+def current_folder() -> str:
     """Return the current folder. Raise UsageError if it no longer exists."""
     try:
         return os.getcwd()
@@ -32,7 +32,9 @@ def check_script(path: str, cwd: str | None = None) -> None:
     try:
         source = file.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"no script {path}" + ("" if Path(path).is_absolute() else f" in {cwd or here()}")) from None
+        raise UsageError(
+            f"no script {path}" + ("" if Path(path).is_absolute() else f" in {cwd or current_folder()}")
+        ) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     try:
@@ -48,21 +50,21 @@ def check_script(path: str, cwd: str | None = None) -> None:
 
 def check_module(name: str, cwd: str | None = None) -> None:
     """Raise UsageError unless `python -m NAME` would find the module from folder `cwd`. Imports no packages."""
-    folder = cwd or here()
+    folder = cwd or current_folder()
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         raise UsageError(f"-m {name}: this is not the name of a module")
-    spec = importlib.machinery.PathFinder.find_spec(parts[0], [folder]) or _find(parts[0], None)
+    spec = importlib.machinery.PathFinder.find_spec(parts[0], [folder]) or _find_spec(parts[0], None)
     for end in range(2, len(parts) + 1):
         folders = spec and spec.submodule_search_locations
-        spec = _find(".".join(parts[:end]), list(folders)) if folders else None
+        spec = _find_spec(".".join(parts[:end]), list(folders)) if folders else None
     if spec is None:
         raise UsageError(f"no module {name} from {folder}")
-    if (folders := spec.submodule_search_locations) and _find(f"{name}.__main__", list(folders)) is None:
+    if (folders := spec.submodule_search_locations) and _find_spec(f"{name}.__main__", list(folders)) is None:
         raise UsageError(f"-m {name}: this package has no __main__.py; give a module of the package")
 
 
-def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
+def _find_spec(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):
             return spec
@@ -80,7 +82,7 @@ def check_torch() -> None:
 
 def processes(text: str) -> int:
     """Return the number of ranks for a value of `--nproc`: a number, or gpu, cpu or auto as torchrun defines them."""
-    if text in {"gpu", "auto"} and (gpus := _gpus()):
+    if text in {"gpu", "auto"} and (gpus := _gpu_count()):
         return gpus
     if text == "gpu":
         raise UsageError("--nproc gpu: this machine has no GPU; give a number, or cpu")
@@ -95,7 +97,7 @@ def processes(text: str) -> int:
     return number
 
 
-def _gpus() -> int:
+def _gpu_count() -> int:
     """Return how many GPUs the ranks would see, without importing torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
-def make(run_id: str, folder: str, log: str) -> int:
+def make_pipe(run_id: str, folder: str, log: str) -> int:
     """Make a pipe to print into, and return its descriptor. Its file in `folder` is deleted at once. Raises OSError."""
     path = os.path.join(folder, f"ddpmon {run_id} {log.replace('/', '|')} {os.urandom(8).hex()}")
     os.mkfifo(path, 0o600)
@@ -66,7 +66,7 @@ def log_of(link: str, run_id: str, folder: str) -> str | None:
     return log if is_log(log) else None
 
 
-def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
+def spools_in_use(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
     """Yield each spool of a run that live processes have open: the descriptor's path in /proc, and the path of its log.
 
     Args:
@@ -84,7 +84,7 @@ def held(run_id: str, spools: str, but: int) -> Iterator[tuple[str, str]]:
                 yield proc.descriptor_path(descriptor, pid), log
 
 
-def opened(path: str) -> Spool:
+def open_spool(path: str) -> Spool:
     """Open the reading end of a spool, by its path or the path of its descriptor in /proc.
 
     Raises:
@@ -110,16 +110,16 @@ class Spool(Protocol):
     def close(self) -> int:
         """Close the spool; return how many bytes are lost by that."""
 
-    def unread(self) -> int:
+    def unread_bytes(self) -> int:
         """Return how many bytes can be read, at least."""
 
     def printed_ns(self) -> int:
-        """Return the Unix time in ns of the last write into the spool. `take` may change it."""
+        """Return the Unix time in ns of the last write into the spool. `remove_bytes` may change it."""
 
-    def read(self, most_bytes: int) -> bytes:
-        """Return the next bytes. They stay in the spool until `take` removes them."""
+    def peek_bytes(self, most_bytes: int) -> bytes:
+        """Return the next bytes. They stay in the spool until `remove_bytes` removes them."""
 
-    def take(self, count: int) -> None:
+    def remove_bytes(self, count: int) -> None:
         """Remove the next `count` bytes from the spool."""
 
 
@@ -137,7 +137,7 @@ class Pipe:
         os.close(self._file)
         return len(self._held)
 
-    def unread(self) -> int:
+    def unread_bytes(self) -> int:
         moved = 0
         while moved < _MOVED_BYTES and not self.ended:
             try:
@@ -152,12 +152,12 @@ class Pipe:
     def printed_ns(self) -> int:
         return os.fstat(self._file).st_mtime_ns
 
-    def read(self, most_bytes: int) -> bytes:
+    def peek_bytes(self, most_bytes: int) -> bytes:
         if len(self._held) < most_bytes:
-            self.unread()
+            self.unread_bytes()
         return bytes(self._held[:most_bytes])
 
-    def take(self, count: int) -> None:
+    def remove_bytes(self, count: int) -> None:
         del self._held[:count]
 
 
@@ -181,7 +181,7 @@ class PlainFile:
         os.close(self._file)
         return 0
 
-    def unread(self) -> int:
+    def unread_bytes(self) -> int:
         size = os.fstat(self._file).st_size
         if size < self._at:  # A process opened /dev/stdout for writing, which empties a file.
             self._at = self._freed = 0
@@ -190,8 +190,8 @@ class PlainFile:
     def printed_ns(self) -> int:
         return os.fstat(self._file).st_mtime_ns
 
-    def read(self, most_bytes: int) -> bytes:
-        unread = self.unread()
+    def peek_bytes(self, most_bytes: int) -> bytes:
+        unread = self.unread_bytes()
         if not unread:
             return b""
         before = 1 if self._at and self._freed == self._at else 0
@@ -201,7 +201,7 @@ class PlainFile:
             return os.pread(self._file, most_bytes, 0)
         data = data[before:]
         if data[:1] == b"\0" and self._skip_hole():
-            return self.read(most_bytes)
+            return self.peek_bytes(most_bytes)
         return data
 
     def _skip_hole(self) -> bool:
@@ -219,7 +219,7 @@ class PlainFile:
         passed, self._at = at > self._at, at
         return passed
 
-    def take(self, count: int) -> None:
+    def remove_bytes(self, count: int) -> None:
         self._at += count
         begin = self._freed // _PAGE * _PAGE
         if _libc.fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, begin, self._at - begin) == 0:

@@ -31,12 +31,12 @@ def new_run(run_id: str, **fields: Any) -> runs.Run:
         pid_namespace=place.pid_namespace,
         created_at=time.time(),
         created_boot_s=time.clock_gettime(time.CLOCK_BOOTTIME),
-        versions=versions(),
+        versions=installed_versions(),
         **fields,
     )
 
 
-def start(run: runs.Run, hub: GivenHub | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
+def start_run(run: runs.Run, hub: GivenHub | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
     """Create the folders of a run and start its supervisor; return once that is up.
 
     Args:
@@ -112,7 +112,7 @@ def supervise(run_id: str, *options: str, cwd: str | None = None, stdin: int = s
     raise DdpmonError(f"the supervisor process of run {run_id} does not start; see {log}")
 
 
-def versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Return the versions of Python, ddpmon and torch. They are read from metadata; nothing is imported."""
     versions = {"python": platform.python_version(), "ddpmon": ddpmon.__version__}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):

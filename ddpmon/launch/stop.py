@@ -12,7 +12,7 @@ from ddpmon.launch.life import GIVE_UP_S, HUB_END_S, STOP_MARGIN_S, TERMINATE_S
 from ddpmon.runs import Sight
 
 
-def request(run: runs.Run, now: bool = False) -> None:
+def request_stop(run: runs.Run, now: bool = False) -> None:
     """Request the end of a run and return at once: its ranks get their grace, or none with `now`.
 
     A repeated request changes nothing, unless `now` ends the grace. If the run's supervisor was killed, a new one is
@@ -34,8 +34,8 @@ def request(run: runs.Run, now: bool = False) -> None:
     if run.lost() and run.sight is Sight.PIDS and remaining_processes.of_run(run.id):
         run = adoption.take_over(run)
     if run.supervisor is not None and run.sight is Sight.PIDS and run.supervisor.alive():
-        processes.send(run.supervisor, signal.SIGQUIT if now else signal.SIGTERM)
-        adoption.wake(run.supervisor)
+        processes.send_signal(run.supervisor, signal.SIGQUIT if now else signal.SIGTERM)
+        adoption.resume_process(run.supervisor)
 
 
 def check_reach(run: runs.Run) -> None:

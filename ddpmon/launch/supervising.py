@@ -37,7 +37,7 @@ class Supervising(ABC):
         return self.file.run
 
     @abstractmethod
-    def _look(self, seconds: float) -> int | None:
+    def _wait_for_signal(self, seconds: float) -> int | None:
         """Wait for a signal at most so many seconds, and handle children that ended; return the signal."""
 
     @abstractmethod
@@ -61,28 +61,28 @@ class Supervising(ABC):
         now = time.monotonic()
         self.hub.notice_end(now)
         if self.hub.start_if_due(now, even_if_not_due):
-            self.file.change(hub=self.hub.process)
+            self.file.change_fields(hub=self.hub.process)
 
-    def _pause(self, seconds: float) -> int | None:
+    def _wait_and_keep_hub(self, seconds: float) -> int | None:
         """Wait, and restart the hub if necessary; return the signal that came."""
-        number = self._look(seconds)
+        number = self._wait_for_signal(seconds)
         self._keep_hub()
         return number
 
     def _until_written(self) -> None:
         """Wait until run.json says how the run ended, at most `WRITE_END_S`."""
         deadline = time.monotonic() + WRITE_END_S
-        while not self.file.write() and self.file.wanted and time.monotonic() < deadline:
-            if self._pause(IDLE_S) in STOPS:
+        while not self.file.write_pending() and self.file.folder_exists and time.monotonic() < deadline:
+            if self._wait_and_keep_hub(IDLE_S) in STOPS:
                 self._say("the supervisor ends on request, before run.json says how the run ended")
                 return
 
-    def _conclude(self) -> None:
+    def _conclude_run(self) -> None:
         """Let the hub write its last records, and remove the run's sockets."""
-        self._look(0.0)
+        self._wait_for_signal(0.0)
         # If the hub is down at this moment, a new one must still write the report.
         self._keep_hub(even_if_not_due=True)
-        self.hub.end(self._wait_until)
+        self.hub.end_process(self._wait_until)
         runs.remove_sockets(self.run.id)
         self._say("run ended")
 
@@ -90,7 +90,7 @@ class Supervising(ABC):
         """Wait until `so` returns True, at most so many seconds, and handle children that end meanwhile."""
         deadline = time.monotonic() + seconds
         while not so() and time.monotonic() < deadline:
-            self._look(ENDING_S)
+            self._wait_for_signal(ENDING_S)
 
 
 KEPT_BYTES = 65_536
@@ -104,13 +104,13 @@ class SupervisorLog:
         self._file = file
         self._unwritten = b""
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         """Write a line with its time, after the lines that are still to be written."""
         line = f"{time.strftime('%H:%M:%S')} {text}\n".encode(errors="backslashreplace")
         self._unwritten = (self._unwritten + line)[-KEPT_BYTES:]
-        self.write()
+        self.write_pending()
 
-    def write(self) -> None:
+    def write_pending(self) -> None:
         """Try again to write the lines that are still to be written."""
         try:
             while self._unwritten:

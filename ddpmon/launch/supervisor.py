@@ -28,8 +28,7 @@ from ddpmon.launch import env, exit_traces, memory_kills, processes
 from ddpmon.launch.kept_process import Draining
 from ddpmon.launch.life import Do, Life
 from ddpmon.launch.run_file import RunFile
-from ddpmon.launch.run_processes import RunProcesses
-from ddpmon.launch.run_processes import ranks as ranks_of
+from ddpmon.launch.run_processes import RunProcesses, ranks_of
 from ddpmon.launch.signing import become_supervisor, shell_code
 from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising, SupervisorLog
 from ddpmon.runs import Process, jobs
@@ -39,7 +38,7 @@ GOODBYES_S = 5.0
 """Longest time, in seconds, for the hub to record the goodbyes that ranks left behind."""
 
 journal = SupervisorLog(sys.stderr.fileno())
-say = journal.say
+say = journal.write_line
 
 
 class Supervisor(Supervising):
@@ -72,35 +71,35 @@ class Supervisor(Supervising):
 
     def supervise(self) -> None:
         """Start the run or take it over, wait for its end, end remaining processes, and let the hub conclude."""
-        before = memory_kills.count()
+        before = memory_kills.read_kill_counts()
         over_since = None
         if self.takes_over:
             over_since = self._take_over()
             self.drain.take_over(time.monotonic())
         else:
-            self.drain.start(time.monotonic())
+            self.drain.start_drain(time.monotonic())
         self._keep_hub()
         if self.takes_over or self._start_command():
             self._until_over()
-        self.drain.end(self._wait_until)  # The logs must be complete before run.json says that the run has ended.
-        killed = "" if self.takes_over else memory_kills.count().since(before)
+        self.drain.end_process(self._wait_until)  # Logs must be complete before run.json says that the run has ended.
+        killed = "" if self.takes_over else memory_kills.read_kill_counts().increased_since(before)
         if self.takes_over:
             self.exit_code = self._unseen_exit_code()
-        self.file.finish(ended_at=over_since or self.run.unix_now(), exit_code=self.exit_code, memory_kills=killed)
+        self.file.write_final(ended_at=over_since or self.run.unix_now(), exit_code=self.exit_code, memory_kills=killed)
         self._until_written()
-        self._conclude()
+        self._conclude_run()
 
     def _take_over(self) -> float | None:
         """Adopt the remaining processes of the run; if there are none, return the Unix time at which the run ended."""
         run = self.run
         if run.hub and run.hub.alive():
             self.hub.take_over(run.hub)
-        alive = self._alive()
+        alive = self._remaining_processes()
         over_since = None if alive else exit_traces.last_sign_at(run)
         # A launcher that ended before its ranks was killed.
         self._goodbyes_tell = not run.stopping and (self._command is not None or not alive)
         grace_left_s = run.grace_left_s()
-        self._goes_on_without = self._command is None and bool(self._members())
+        self._goes_on_without = self._command is None and bool(self._job_members())
         ended = self._command is None and not self._goes_on_without
         self.life.take_over(ended, None if grace_left_s is None else time.monotonic() + grace_left_s)
         say(f"this supervisor replaces one that was killed; {len(alive)} processes of the run are alive")
@@ -109,19 +108,19 @@ class Supervisor(Supervising):
     def _start_command(self) -> bool:
         try:
             whole = runs.with_secrets(self.run)
-            environment, output = self._environment(whole), self.drain.output()
-            pid = processes.spawn(whole.argv, environment, output, umask=self.umask, hands_on_stdin=True)
+            environment, output = self._environment(whole), self.drain.output_descriptor()
+            pid = processes.spawn_session(whole.argv, environment, output, umask=self.umask, hands_on_stdin=True)
         except DdpmonError as error:
             self.exit_code = 127
-            self.file.change(error=str(error))
+            self.file.change_fields(error=str(error))
             return False
         except OSError as error:
             self.exit_code = 127
-            self.file.change(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
+            self.file.change_fields(error=f"cannot start {self.run.argv[0]}: {error.strerror}")
             return False
         finally:
             _close_stdin()  # Then the writer of the pipe notices when the command closes it.
-        self.file.change(agent=Process.of(pid) or Process(pid, 0))
+        self.file.change_fields(agent=Process.of(pid) or Process(pid, 0))
         return True
 
     @staticmethod
@@ -129,60 +128,60 @@ class Supervisor(Supervising):
         # With world_size 0, the command starts the ranks itself, or nodes may join: other machines are possible.
         alone = run.nnodes == 1 and run.world_size > 0
         variables = {**os.environ, **run.environment}
-        return env.armed(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
+        return env.rank_environment(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
 
     def _is_over(self) -> bool:
         """Check the run once, and act on what has changed; return whether the run is over."""
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks unless it is killed, so living ranks show that it was killed.
-            self._ended(now, by_signal=bool(ranks_of(self._alive())))
-        if self._goes_on_without and not self._members():
-            self._ended(now, by_signal=False)
+            self._handle_command_end(now, by_signal=bool(ranks_of(self._remaining_processes())))
+        if self._goes_on_without and not self._job_members():
+            self._handle_command_end(now, by_signal=False)
         counts_processes = self.life.state != "running" or self.life.command_ended
-        alive = self._alive() if counts_processes else []
+        alive = self._remaining_processes() if counts_processes else []
         ranks = ranks_of(alive)
         if self.life.state == "running" and self.life.command_ended and self.run.world_size and alive and not ranks:
-            self._ended(now, by_signal=False)  # The launcher had ended already; now its ranks have too.
-        do = self.life.tick(now, len(alive) if counts_processes else 1, len(ranks))
-        self._do(do)
+            self._handle_command_end(now, by_signal=False)  # The launcher had ended already; now its ranks have too.
+        do = self.life.due_action(now, len(alive) if counts_processes else 1, len(ranks))
+        self._perform(do)
         if do is Do.FINISH:
             return True
         self.processes.see_it_passed_on(now, ranks, self.run.agent)
-        self.drain.keep(now)
+        self.drain.keep_draining(now)
         self._keep_hub()
-        self.file.write()
-        journal.write()
-        number = self._wait(IDLE_S if self.life.state == "running" else ENDING_S)
+        self.file.write_pending()
+        journal.write_pending()
+        number = self._next_signal(IDLE_S if self.life.state == "running" else ENDING_S)
         now = time.monotonic()
         if number in STOPS:
-            self._stop(now, number == signal.SIGQUIT)
-        self._reap(now)
+            self._handle_stop(now, number == signal.SIGQUIT)
+        self._reap_children(now)
         return False
 
     @staticmethod
-    def _wait(seconds: float) -> int | None:
+    def _next_signal(seconds: float) -> int | None:
         arrived = signal.sigtimedwait(SIGNALS, seconds)
         return arrived.si_signo if arrived else None
 
-    def _look(self, seconds: float) -> int | None:
-        number = self._wait(seconds)
-        self._reap(time.monotonic())
+    def _wait_for_signal(self, seconds: float) -> int | None:
+        number = self._next_signal(seconds)
+        self._reap_children(time.monotonic())
         return number
 
-    def _stop(self, at: float, now: bool) -> None:
+    def _handle_stop(self, at: float, now: bool) -> None:
         # A run that ended by itself was not stopped.
         if not self.run.stopping and (self.takes_over or not self.life.command_ended):
-            self.file.change(stopping=True, stopping_at=time.time())
-        do = self.life.stop(at, now)
+            self.file.change_fields(stopping=True, stopping_at=time.time())
+        do = self.life.request_stop(at, now)
         if do is Do.NOTHING and self.life.state == "asked":
             say(
                 f"somebody requested the stop again; {self.run.grace_left_s() or 0.0:.0f} s of the grace "
                 "period are left"
             )
-        self._do(do)
+        self._perform(do)
 
-    def _reap(self, at: float) -> None:
+    def _reap_children(self, at: float) -> None:
         """Reap children that ended. Orphans that this process adopted need nothing more."""
         agent = None if self.takes_over else self.run.agent
         while True:
@@ -196,25 +195,25 @@ class Supervisor(Supervising):
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
                 self.exit_code = shell_code(code)
-                if self._members():  # for processes that wait only for this command
-                    self.file.change(command_code=self.exit_code)
-                self._ended(at, by_signal=code < 0)
+                if self._job_members():  # for processes that wait only for this command
+                    self.file.change_fields(command_code=self.exit_code)
+                self._handle_command_end(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:
-                self.hub.ended(at, code)
+                self.hub.record_end(at, code)
             elif self.drain.process and pid == self.drain.process.pid:
-                self.drain.ended(at, code)
+                self.drain.record_end(at, code)
 
-    def _ended(self, at: float, *, by_signal: bool) -> None:
+    def _handle_command_end(self, at: float, *, by_signal: bool) -> None:
         """Handle the end of the command, which is the end of the run unless others have joined it."""
         self._goes_on_without = not self._lets_nobody_join()
         if self._goes_on_without:
             return
-        do = self.life.ended(at, by_signal)
+        do = self.life.handle_command_end(at, by_signal)
         if do is Do.ASK_RANKS:
-            self.file.change(launcher_killed_at=time.time())
-        self._do(do)
+            self.file.change_fields(launcher_killed_at=time.time())
+        self._perform(do)
 
-    def _members(self) -> list[Process]:
+    def _job_members(self) -> list[Process]:
         return [process for process, _ in jobs.members(self.run.id)] if self.run.job else []
 
     def _lets_nobody_join(self) -> bool:
@@ -227,23 +226,25 @@ class Supervisor(Supervising):
         except BlockingIOError:  # The process that holds the lock may be about to join.
             return False
         except (DdpmonError, OSError):  # Without a socket folder, a new task starts a run of its own.
-            return not self._members()
+            return not self._job_members()
 
-    def _alive(self) -> list[tuple[int, Process]]:
+    def _remaining_processes(self) -> list[tuple[int, Process]]:
         return self.processes.remaining(self.hub.process, self.drain.process)
 
-    def _do(self, do: Do) -> None:
+    def _perform(self, do: Do) -> None:
         self._goodbyes_tell &= do in {Do.NOTHING, Do.FINISH, Do.TERMINATE}
         if do is Do.ASK:
-            self.processes.ask(self._alive(), self.run.agent, self._members(), self.run.grace_s)
+            self.processes.ask_to_end(
+                self._remaining_processes(), self.run.agent, self._job_members(), self.run.grace_s
+            )
         elif do is Do.ASK_RANKS:
-            alive = self._alive()
+            alive = self._remaining_processes()
             self.processes.terminate(do.value, ranks_of(alive) or [process for _, process in alive])
         elif do is Do.TERMINATE:
-            self.processes.terminate(do.value, [process for _, process in self._alive()])
+            self.processes.terminate(do.value, [process for _, process in self._remaining_processes()])
         elif do is Do.KILL:
-            self.processes.kill([process for _, process in self._alive()])
-        elif do is Do.FINISH and (stuck := self._alive()):
+            self.processes.kill_all([process for _, process in self._remaining_processes()])
+        elif do is Do.FINISH and (stuck := self._remaining_processes()):
             say(
                 f"{len(stuck)} process{'es survive' if len(stuck) > 1 else ' survives'} SIGKILL, because a "
                 "system call in the kernel does not return"
@@ -263,7 +264,7 @@ class Supervisor(Supervising):
             and self.run.world_size
             and time.monotonic() < deadline
         ):
-            self._pause(ENDING_S)
+            self._wait_and_keep_hub(ENDING_S)
         return code_left
 
 

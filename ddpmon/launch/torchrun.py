@@ -50,7 +50,7 @@ class NodeOptions:
             raise UsageError(f"--rdzv-endpoint {self.endpoint}: port 0 is not possible; give a fixed port")
 
 
-def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
+def node_options(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
     """Return the node options of a run over N or MIN:MAX nodes, as torchrun takes them.
 
     Args:
@@ -59,11 +59,11 @@ def nodes(text: str, rank: int | None, endpoint: str | None) -> NodeOptions:
         endpoint: Where the nodes meet.
 
     """
-    least, most = counts(text, f"--nnodes {text}")
+    least, most = node_counts(text, f"--nnodes {text}")
     return NodeOptions(most, rank, endpoint, least if least < most else None)
 
 
-def counts(text: str, source: str) -> tuple[int, int]:
+def node_counts(text: str, source: str) -> tuple[int, int]:
     """Return the smallest and largest number of nodes in N or MIN:MAX. A UsageError names the source of the text."""
     numbers = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
     least = int(numbers[1]) if numbers else 0
@@ -73,7 +73,7 @@ def counts(text: str, source: str) -> tuple[int, int]:
     return least, most
 
 
-def options() -> frozenset[str]:
+def known_options() -> frozenset[str]:
     """Return the options that the installed torchrun accepts, read from its source; empty if it cannot be read.
 
     It is not imported, because that takes seconds, and this delays the first screen.
@@ -88,9 +88,9 @@ def options() -> frozenset[str]:
     return frozenset(re.findall(r"""["'](--[a-z][a-z0-9-]*)["']""", source))
 
 
-def notes(grace_s: float) -> list[str]:
+def unsupported_requests(grace_s: float) -> list[str]:
     """Return a message if the installed torchrun cannot respect the grace; else []."""
-    if grace_s <= KILLS_AFTER_S or _SHUTDOWN in options():
+    if grace_s <= KILLS_AFTER_S or _SHUTDOWN in known_options():
         return []
     return [
         (
@@ -102,13 +102,13 @@ def notes(grace_s: float) -> list[str]:
 
 def without_unsupported(line: list[str]) -> list[str]:
     """Return a command line of ddpmon without the options that this torchrun does not have."""
-    if _SHUTDOWN in options():
+    if _SHUTDOWN in known_options():
         return line
     end = line.index("--") if "--" in line else len(line)
     return [word for at, word in enumerate(line) if at >= end or not word.startswith(f"{_SHUTDOWN}=")]
 
 
-def command(
+def launch_command(
     script: str,
     args: list[str],
     *,

@@ -141,7 +141,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Moment at which its end was noticed, in Unix seconds, or None if it goes on."""
 
     @property
-    def lasts(self) -> bool:
+    def is_lasting(self) -> bool:
         """Return whether the finding goes on, as far as is known."""
         return self.until_step is None
 

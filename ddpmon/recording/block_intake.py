@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddpmon.analysis.steps.table import Table, joined
+from ddpmon.analysis.steps.table import Table, concatenate_rows
 from ddpmon.messages import Batch
 from ddpmon.recording import plausible
 from ddpmon.recording.node_blocks import NodeBlock
@@ -108,7 +108,7 @@ class BlockIntake:
     def pass_on_rows(self, now: float) -> None:
         """Pass the gathered rows to store and recorder."""
         if self._processes:
-            processes, counts, table = self._processes, self._counts, joined(self._tables)
+            processes, counts, table = self._processes, self._counts, concatenate_rows(self._tables)
             self._processes, self._counts, self._tables = [], [], []
             self._store.add_rows(processes, counts, table, now)
             self._recorder.record_rows(processes, counts, table)

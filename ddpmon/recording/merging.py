@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.analysis.steps.clocks import Clocks
-from ddpmon.analysis.steps.table import Rows, joined, steps_of
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.table import Rows, concatenate_rows, steps_of
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
 from ddpmon.recording import schema
@@ -79,7 +79,7 @@ def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks
     worlds: list[tuple[Rows, World]] = []
     for present, numbers in groupby(sorted(records), key=lambda number: tuple(sorted(records[number]))):
         rows = Rows(present, [[records[number][column] for column in present] for number in numbers])
-        world = split(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
+        world = split_waits(rows, clocks.offsets_us(rows, hosts), own_clocks, whole=whole)
         worlds.append((rows, world))
         ends |= dict(zip(world.step.tolist(), world.end_us.tolist(), strict=True))
     for rows, world in worlds:
@@ -95,7 +95,7 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
     blocks = [schema.block_steps(*blobs) for blobs in db.execute(query, (process, end))]
     if not blocks:
         return []
-    table, records = joined([rows for rows, _ in blocks]), [step for _, steps in blocks for step in steps]
+    table, records = concatenate_rows([rows for rows, _ in blocks]), [step for _, steps in blocks for step in steps]
     db.execute(f"DELETE FROM step_blocks WHERE {condition}", (process, end))  # noqa: S608  no outside input
     taken = table["step"] < end
     rest = schema.block_rows(process, table[~taken], [step for step in records if step.step >= end])
@@ -114,9 +114,9 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
     def summed(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(values, first, axis=0)
 
-    ends = rows.number("end_us")
+    ends = rows.integer_field("end_us")
     paused = np.zeros_like(ends) if (pauses_us := rows.paused_us()) is None else pauses_us
-    backwards = rows.number("backwards")
+    backwards = rows.integer_field("backwards")
     finite = world.has_loss & np.isfinite(world.loss)
     columns: list[list[list[Any]]] = [
         np.full(count.shape, MINUTE_US).tolist(),

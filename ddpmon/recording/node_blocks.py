@@ -10,7 +10,15 @@ from itertools import accumulate
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.steps.table import Table, column_bytes, from_column_bytes, joined, row_of, steps_of, table_of
+from ddpmon.analysis.steps.table import (
+    Table,
+    column_bytes,
+    concatenate_rows,
+    from_column_bytes,
+    row_of,
+    steps_of,
+    table_of,
+)
 from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, WireError, encode
 from ddpmon.messages.wire import check_message, decode
 
@@ -109,7 +117,7 @@ def decode_block(frame: bytes) -> NodeBlock:
 def are_rows_possible(blocks: Sequence[NodeBlock]) -> bool:
     """Return whether all rows of some blocks are possible. A check of many blocks takes as long as of a single one."""
     try:
-        check_rows(joined([block.table for block in blocks]))
+        check_rows(concatenate_rows([block.table for block in blocks]))
     except WireError:
         return False
     return True

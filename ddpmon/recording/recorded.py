@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ddpmon.analysis.report import report
+from ddpmon.analysis.report import run_report
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.errors import NothingRecordedError
 from ddpmon.messages import Snapshot
@@ -62,7 +62,7 @@ def report_with_store(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], 
         shot = with_means_of(live, shot)
     elif run.state() in {"running", "unknown"}:
         stale_s = time.time() - shot.at
-    built = report(shot, store.summarised, summary, store.since_start.sums, stale_s)
+    built = run_report(shot, store.summarised, summary, store.since_start.sums, stale_s)
     return built | {"earlier_runs": compare_for_report(run, built)}, shot, store
 
 

@@ -10,7 +10,7 @@ from ddpmon.analysis.over_time.cells import BINS
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
-from ddpmon.analysis.steps.table import Table, joined, steps_of
+from ddpmon.analysis.steps.table import Table, concatenate_rows, steps_of
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import END_STATES, MAX_STEP, MAX_US
@@ -152,7 +152,7 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
             store.add_samples(process, recording.samples(process.id, *span))
     if together:
         processes, tables = zip(*together, strict=True)
-        store.add_rows(processes, [len(table) for table in tables], joined(tables), None)
+        store.add_rows(processes, [len(table) for table in tables], concatenate_rows(tables), None)
     store.add_arrived()
 
 

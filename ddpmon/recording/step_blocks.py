@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.steps.table import ROW, Table, joined, steps_of
+from ddpmon.analysis.steps.table import ROW, Table, concatenate_rows, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
 from ddpmon.messages.wire import check_step
 from ddpmon.recording import schema
@@ -59,7 +59,7 @@ class StepBlocks:
                 break
         if not tables:
             return NO_ROWS, []
-        table = joined(tables)
+        table = concatenate_rows(tables)
         _, places = np.unique(table["step"], return_index=True)  # A batch that was sent again may be in two blocks.
         return table[places[table["step"][places] <= last]], records
 
@@ -132,7 +132,7 @@ def _decoded(rows: object, records: object) -> Block | None:
 def _possible(blocks: list[Block]) -> bool:
     """Return whether all steps of some blocks are possible. A check of many rows takes as long as of a few."""
     try:
-        check_rows(joined([NO_ROWS, *(table for table, _ in blocks)]))
+        check_rows(concatenate_rows([NO_ROWS, *(table for table, _ in blocks)]))
         for _, records in blocks:
             for step in records:
                 check_step(step)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.steps.table import Table, joined, row_of, table_of
+from ddpmon.analysis.steps.table import Table, concatenate_rows, row_of, table_of
 from ddpmon.messages import Batch, Step
 from ddpmon.recording import schema
 from ddpmon.store.processes import RankProcess
@@ -122,7 +122,7 @@ class WriteQueue:
             [np.repeat(np.array([each.id for each in piece.processes]), piece.counts) for piece in self._pieces]
         )
         order = np.argsort(owners, kind="stable")
-        table, owners = joined([piece.table for piece in self._pieces])[order], owners[order]
+        table, owners = concatenate_rows([piece.table for piece in self._pieces])[order], owners[order]
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         tables = dict(zip(owners[begins].tolist(), np.split(table, begins[1:]), strict=True)) if len(table) else {}
         return [

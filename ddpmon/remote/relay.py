@@ -125,7 +125,7 @@ class Relay:
             else:
                 from ddpmon.launch import stop
 
-                stop.request(runs.find(request.run_id), now=request.now)
+                stop.request_stop(runs.find(request.run_id), now=request.now)
         except (DdpmonError, OSError) as error:
             self._send(Remark(str(error)))
 

@@ -154,7 +154,7 @@ class LiveSource(LocalSource):
     def stop(self, now: bool = False) -> None:
         from ddpmon.launch import stop
 
-        stop.request(self._run, now=now)
+        stop.request_stop(self._run, now=now)
 
     def close(self) -> None:
         self._closing.set()
@@ -207,14 +207,14 @@ class LiveSource(LocalSource):
 
     def _see_to_the_run(self) -> None:
         """Replace the run's supervisor if it was killed, so that the run's end is recorded, and tell the user."""
-        from ddpmon.launch.adoption import adopt
+        from ddpmon.launch.adoption import adopt_run
 
         if time.monotonic() < self._see_to_at:
             return
         self._see_to_at = time.monotonic() + SEE_TO_S
         with contextlib.suppress(DdpmonError):  # the next command reports the error
             if runs.load(self._run.id).lost():
-                adopt(self._run, self._news.append)
+                adopt_run(self._run, self._news.append)
 
     def _ask(self, socket: zmq.Socket[bytes]) -> None:
         self._door.reconnect()

@@ -52,4 +52,4 @@ class Here(AllRuns):
         return attach(run)
 
     def stop(self, run: Run, now: bool) -> None:
-        stop.request(run, now=now)
+        stop.request_stop(run, now=now)

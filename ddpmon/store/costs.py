@@ -26,7 +26,7 @@ def cost_view(store: Store, over: str) -> CostView | None:
 
     """
     world = store.last_steps(COST_STEPS) if over == "last" else store.world
-    sums = store.since_start.sums if over == "start" else None if world is None else StepSums.of(world)
+    sums = store.since_start.sums if over == "start" else None if world is None else StepSums.from_world(world)
     if sums is None:
         return None
     shown = CostView(over, (sums.first, sums.last), sums.steps, None, None)

@@ -291,7 +291,7 @@ def _attempt(
     gone: Sequence[failures.Gone],
 ) -> Attempt:
     lines = {process.rank: line for process in processes if (line := ending.earlier_line(process))}
-    first = failures.first(fallen, failed, lines, gone=gone, world_size=processes[0].hello.world_size)
+    first = failures.first_failure(fallen, failed, lines, gone=gone, world_size=processes[0].hello.world_size)
     return Attempt(
         number + 1,
         processes[0].hello.world_size,

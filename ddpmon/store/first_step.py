@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ddpmon.analysis.statistics.arrays import Bools, Ints
 from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.table import Rows, Table, steps_of
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Step
 
@@ -52,4 +52,4 @@ class FirstStep:
             return None
         ranks = tuple(sorted(self._records))
         rows = Rows(ranks, [[self._records[rank] for rank in ranks]])
-        return split(rows, Clocks(host).offsets_us(rows, hosts), own_clocks)
+        return split_waits(rows, Clocks(host).offsets_us(rows, hosts), own_clocks)

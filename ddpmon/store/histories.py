@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.over_time.history import BINS, LOW_IS_WORST, History, SavedHistory, Spread, rows_of, spread
+from ddpmon.analysis.over_time.history import BINS, LOW_IS_WORST, History, SavedHistory, Spread, row_spread, rows_of
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Sample, Scalar, Series, SeriesView
@@ -96,14 +96,14 @@ class Histories:
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = part.samples * 1e3 / part.length_ms
         critical = np.where(part.critical >= 0, np.asarray(part.ranks)[part.critical], -1)
-        length = spread(part.length_ms)
+        length = row_spread(part.length_ms)
         spreads = {
-            "loss": spread(part.loss, None if part.has_loss.all() else part.has_loss, part.ranks),
+            "loss": row_spread(part.loss, None if part.has_loss.all() else part.has_loss, part.ranks),
             "step": Spread(length.low, length.median, length.high, critical, length.weight),
-            "own": spread(part.own_ms, ranks=part.ranks),
-            "wait": spread(part.wait_ms, None if many else none, part.ranks, low_is_worst=True),
-            "transfer": spread(part.transfer_ms, None if many else none, part.ranks),
-            "samples": spread(
+            "own": row_spread(part.own_ms, ranks=part.ranks),
+            "wait": row_spread(part.wait_ms, None if many else none, part.ranks, low_is_worst=True),
+            "transfer": row_spread(part.transfer_ms, None if many else none, part.ranks),
+            "samples": row_spread(
                 rate, None if (part.samples > 0).all() else part.samples > 0, part.ranks, low_is_worst=True
             ),
         }
@@ -135,7 +135,7 @@ class Histories:
                 [[rank_values[place][rank] for rank in ranks] for place in places], np.float64
             )  # None becomes NaN.
             spreads = [
-                spread(table[..., i], ~np.isnan(table[..., i]), ranks, low_is_worst=name in LOW_IS_WORST)
+                row_spread(table[..., i], ~np.isnan(table[..., i]), ranks, low_is_worst=name in LOW_IS_WORST)
                 for i, name in enumerate(SAMPLE_SERIES)
             ]
             seconds = np.array([over[place] + 1.0 for place in places])
@@ -165,7 +165,7 @@ class Histories:
         ranks = sorted({rank for values in rank_values for rank in values})
         values = np.array([[each.get(rank, 0.0) for rank in ranks] for each in rank_values], np.float64)
         present = np.array([[rank in each for rank in ranks] for each in rank_values])
-        spread_row = spread(values, present)
+        spread_row = row_spread(values, present)
         at = seconds[np.searchsorted(part.step, ended)]
         self._logged.setdefault(name, History([name])).add(rows_of(at, np.array(ended, np.int64), [spread_row]))
 
@@ -176,13 +176,13 @@ class Histories:
 
     def logged_of(self, other: Histories, seconds: float) -> None:
         """Replace the logged values by those of `other` up to a time in seconds since the run started."""
-        cut = {name: history.until(seconds) for name, history in other._logged.items()}
+        cut = {name: history.as_of(seconds) for name, history in other._logged.items()}
         self._logged = {name: history for name, history in cut.items() if history.recorded}
 
     def as_of(self, seconds: float) -> Histories:
         """Return the histories as they were at an earlier time, in seconds since the run started."""
         cut = Histories()
-        cut._steps, cut._samples = self._steps.until(seconds), self._samples.until(seconds)
+        cut._steps, cut._samples = self._steps.as_of(seconds), self._samples.as_of(seconds)
         cut._second = int(max(cut._samples.last_s, 0.0)) - 1
         cut.logged_of(self, seconds)
         return cut

@@ -27,7 +27,7 @@ from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.analysis.steps.summary import DepartedRanks, Summary, loss_trend, past_warm_up, summarise
 from ddpmon.analysis.steps.table import Rows, Table, learning_rates, losses_of
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import named_ranks
@@ -264,20 +264,20 @@ class Intake:
             self._add_pause_events(self.clock.unix_at(int(aligned.table["end_us"][-1].max())))
             if rows is None:
                 continue
-            self._backwards.extend(rows.number("backwards")[-21:, 0].tolist())
-            part = split(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._complete_steps(rows))
+            self._backwards.extend(rows.integer_field("backwards")[-21:, 0].tolist())
+            part = split_waits(rows, self._clocks.offsets_us(rows, hosts), own_clocks, whole=self._complete_steps(rows))
             if part.ranks != self._window.ranks:
-                self.departed.change_world(self._window.world(self._window_s), part.ranks)
+                self.departed.change_world(self._window.as_world(self._window_s), part.ranks)
             self._window.append(part)
             self._engine.append(part)
             self._remember(part)
-            ends = rows.number("end_us")[-1]
+            ends = rows.integer_field("end_us")[-1]
             self.heat.append(part, part.end_us[-1] - ends)  # A step ends at the same moment on all hosts.
             self.since_start.append(part)
             self.longest_steps.append(part)
             self._named.append(rows)
             for place in range(len(rows)):
-                records = rows.records(place)
+                records = rows.odd_records(place)
                 if len(records) == len(rows.ranks) and all(record.buckets for record in records.values()):
                     self._reduced.append(records)
         if final and self._final_pauses:
@@ -285,7 +285,7 @@ class Intake:
             self._final_pauses = {}
         self.histories.end_seconds(final=final)
         self.heat.overlay_samples()
-        self.world = self._window.world(self._window_s)
+        self.world = self._window.as_world(self._window_s)
         if self.world is not None:
             self._summarise(self.world)
             self.loss, self.loss_falls = loss_trend(self.world)
@@ -310,7 +310,7 @@ class Intake:
         self.summary = summarise(self.summarised)
 
     def _remember(self, part: World) -> None:
-        part = part.between(int(np.searchsorted(part.step, self.history_step, side="right")), len(part))
+        part = part.steps_between(int(np.searchsorted(part.step, self.history_step, side="right")), len(part))
         if len(part):
             seconds = (part.end_us - self.clock.us_at(self.run.created_at)) / 1e6
             self.histories.add_steps(part, seconds.astype(np.float64))
@@ -318,7 +318,7 @@ class Intake:
 
     def _add_pause_events(self, unix: float) -> None:
         for pause in self.pause_filter.for_events if self.live else ():
-            sentence = verdict.paused(
+            sentence = verdict.paused_text(
                 pause.kind, pause.ranks, pause.seconds, pause.step, pause.phase, self.registry.world_size
             )
             self.add_event(unix, "info", sentence)
@@ -391,8 +391,8 @@ class Intake:
 
     def last_steps(self, steps: int) -> World | None:
         """Return the last `steps` steps, as far as the window has them, or None before the first step."""
-        world = self._window.world()
-        return None if world is None else world.last(steps)
+        world = self._window.as_world()
+        return None if world is None else world.last_steps(steps)
 
     def bucket_times(self) -> BucketTimes:
         """Return the times of the buckets in the last steps for which they were recorded."""

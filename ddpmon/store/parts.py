@@ -113,9 +113,9 @@ def _heat(store: Store, request: SeriesRequest, metric: str) -> HeatView | None:
     heat = store.heat
     judged = request.beyond_chance and metric in HEAT_JUDGED
     if judged:
-        grid = heat.judged(metric, request.per_column, request.columns, late_steps(store.findings))
+        grid = heat.judged_grid(metric, request.per_column, request.columns, late_steps(store.findings))
     else:
-        grid = heat.grid(metric, request.per_column, request.columns)
+        grid = heat.metric_grid(metric, request.per_column, request.columns)
     if grid is None:
         return None
     chosen = [
@@ -163,7 +163,7 @@ def is_within(rank: int, spans: RankSpans) -> bool:
 def _timeline(store: Store, request: TimelineRequest) -> TimelineView | None:
     if store.world is None:
         return None
-    chosen = store.longest_steps.find(request.step) if request.step else None
+    chosen = store.longest_steps.find_step(request.step) if request.step else None
     view = timeline(store.world if chosen is None else chosen, request.steps, *ranks_to_fix(store.findings))
     world = view.world
     phases = [world.phases_ms, world.wait_ms[..., None], world.transfer_ms[..., None]]

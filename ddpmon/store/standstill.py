@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 
 from ddpmon.analysis.evidence import Wait
 from ddpmon.analysis.processes.gpus import GpuSigns
-from ddpmon.analysis.processes.hangs import Standstill, missing
+from ddpmon.analysis.processes.hangs import Standstill, missing_ranks
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.processes.starts import Starting, shared_line, start_still_s
-from ddpmon.analysis.run_state import STARTING_S, Signs, stalled_after_s, state
+from ddpmon.analysis.run_state import STARTING_S, Signs, derive_state, stalled_after_s
 from ddpmon.messages import END_STATES, OWN_PHASES, STAGE_MODEL, STARTING_WORKERS, Stack
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
@@ -70,7 +70,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         The standstill, or None if the run makes progress or ended in another way.
 
     """
-    by_rank, run_state = registry.process_of_rank, state(signs)
+    by_rank, run_state = registry.process_of_rank, derive_state(signs)
     if run_state == "stalled":
         return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
     if run_state not in END_STATES or run_state in {"done", "detached"}:
@@ -91,7 +91,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
         return None
     idle_us = max(stack.time_us - stack.since_us for stack in last.values())
     unheard = [rank for rank, process in by_rank.items() if rank not in last and not process.left]
-    silent = [] if gone or missing(last) else unheard
+    silent = [] if gone or missing_ranks(last) else unheard
     left = {rank: by_rank[rank].steps for rank in gone if by_rank[rank].left}
     world, workers, gpus = registry.world_size, _workers(registry, last), _gpus(registry)
     return Standstill(idle_us / 1e6, last, gone, left, silent, world_size=world, over=True, workers=workers, gpus=gpus)

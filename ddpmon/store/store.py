@@ -11,12 +11,12 @@ from math import inf
 from ddpmon.analysis import verdict
 from ddpmon.analysis.events import Announcement, Announcer
 from ddpmon.analysis.evidence import BadLoss, Evidence, Unsynchronised, Wait
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.ledger import Judgement, Ledger
 from ddpmon.analysis.processes import failures as failing
 from ddpmon.analysis.processes.explanation import is_consequence
 from ddpmon.analysis.processes.hangs import Standstill
-from ddpmon.analysis.run_state import Signs, is_without_steps, state
+from ddpmon.analysis.run_state import Signs, derive_state, is_without_steps
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.verdict import Verdict
 from ddpmon.analysis.words import duration
@@ -87,15 +87,15 @@ class Store(Intake):
             for rank, stack in still.stacks.items():
                 self.registry.process_of_rank[rank].set_standstill_stack(stack, now)
         wait = None if over else next_timeout(self.registry, now, unix, gone)
-        window = self._window.world()
+        window = self._window.as_world()
         first, last = (self.step, self.step) if window is None else (int(window.step[0]), int(window.step[-1]))
-        before = self.ledger.previous(last) if self._judged is None else self._judged
+        before = self.ledger.lasting_findings(last) if self._judged is None else self._judged
         evidence = self._evidence(still, wait, window)
         try:
-            self._judged, self.fault = findings(self.world, evidence, before, window), ""
+            self._judged, self.fault = all_findings(self.world, evidence, before, window), ""
         except SURVIVED:
             self._judged, self.fault = before, traceback.format_exc()
-        self.ledger.enter(self._judged, Judgement(unix, first, last), over=over)
+        self.ledger.enter_findings(self._judged, Judgement(unix, first, last), over=over)
         current = self.ledger.findings(unix - self.run.created_at)
         # After the run's end no finding can come back, so every end is announced.
         seconds = inf if over else 0.0 if self.world is None else float(self.world.end_us[-1]) / 1e6
@@ -143,8 +143,8 @@ class Store(Intake):
         if changed and self.world is not None:
             self._summarise(self.world)
         before = self.state
-        slow = any(f.severity != "info" and f.lasts and f.cost_ms is not None for f in current)
-        self.state = state(replace(signs, slow=slow))
+        slow = any(f.severity != "info" and f.is_lasting and f.cost_ms is not None for f in current)
+        self.state = derive_state(replace(signs, slow=slow))
         self._replays = signs.replays and is_without_steps(replace(signs, all_left=False))
         self.verdict = self._verdict(now, unix)
         if self.state != before or self.verdict_since is None:
@@ -170,9 +170,9 @@ class Store(Intake):
             standstill=standstill,
             wait=wait,
             difference=self._replicas.difference(),
-            same=self._replicas.same(),
+            same=self._replicas.last_comparison(),
             differences={of: self._replicas.difference(of) for of in (BATCH_NORM, OTHER_BUFFERS, UNREDUCED)},
-            inputs=self._replicas.inputs(),
+            inputs=self._replicas.input_comparison(),
             held_out={p.rank: p.held_out for p in processes if p.held_out},
             skipped={p.rank: p.skipped for p in processes if p.skipped},
             configurations={p.rank: p.configuration for p in processes if p.hello.configuration},
@@ -251,7 +251,9 @@ class Store(Intake):
         """Return the first failure of the ranks that is known before the launcher reports how they ended."""
         gone = [p for p in self.registry.process_of_rank.values() if p.left or p.dead] if self.blames_the_gone else []
         failures = self.failures_of(self.registry.attempt)
-        failure = failing.first((), failures, {}, gone=self.silently_ended(gone), world_size=self.registry.world_size)
+        failure = failing.first_failure(
+            (), failures, {}, gone=self.silently_ended(gone), world_size=self.registry.world_size
+        )
         return self._of_attempts(failure)
 
     def _of_attempts(self, failure: failing.FirstFailure | None) -> failing.FirstFailure | None:
@@ -264,7 +266,7 @@ class Store(Intake):
         if self.run.world_size and not ending.rows:
             # torchrun prints a table of ranks that failed. Without the table, torchrun itself ended the ranks.
             failures, gone = [failure for failure in failures if not is_consequence(failure)], ()
-        failure = failing.first(
+        failure = failing.first_failure(
             ending.rows,
             failures,
             ending.last_lines or {},
@@ -290,20 +292,20 @@ class Store(Intake):
         by_rank = self.registry.process_of_rank
         if self.state in END_STATES:
             facts = self.run.took_s, self._why_failed(), self.waiting, self._replays
-            return verdict.ended(self.state, self.findings, self.step, *facts)
+            return verdict.ended_sentence(self.state, self.findings, self.step, *facts)
         if self.state == "stopping":
             return self._stopping(unix)
-        lasting = [finding for finding in self.findings if finding.lasts]
+        lasting = [finding for finding in self.findings if finding.is_lasting]
         failed = next((finding for finding in lasting if finding.explains == "failed"), None)
         if failed:
             return verdict.of_finding(failed)
         if self.state == "waiting":
-            return verdict.waiting(self.waiting)
+            return verdict.waiting_sentence(self.waiting)
         stall = next((finding for finding in lasting if finding.explains == "stalled"), None)
         if self.state == "stalled" and stall:
             return verdict.of_finding(stall)
         if self.state == "stalled":
-            return verdict.stalled(
+            return verdict.stalled_sentence(
                 now - (self._last_step_at or now),
                 {rank: p.steps for rank, p in by_rank.items() if not p.left},
                 {rank: OWN_PHASES[p.phase] for rank, p in by_rank.items() if not p.left},
@@ -311,22 +313,22 @@ class Store(Intake):
             )
         if self._replays:
             return verdict.replayed(now - (self._last_step_at or now))
-        runs = verdict.running(self.findings, self.summary)
+        runs = verdict.running_sentence(self.findings, self.summary)
         if self.world and not self.registry.covers_all(self.world.ranks) and not runs.findings:
-            runs = verdict.unheard(self.registry.unheard_ranks, self.registry.world_size)
+            runs = verdict.unheard_sentence(self.registry.unheard_ranks, self.registry.world_size)
         if self.unwritable and runs.severity == "info":
             runs = verdict.unwritable(self.unwritable)
         pausing = self.pausing(now)
         if pausing is None or runs.severity == "critical":
             return runs
-        return verdict.pausing(pausing, self.registry.world_size, runs)
+        return verdict.pausing_sentence(pausing, self.registry.world_size, runs)
 
     def _stopping(self, unix: float) -> Verdict:
         processes = self.registry.process_of_rank.values()
         ended = sum(process.left or process.dead for process in processes)
         left_s = max(0.0, (self.run.winding_down_at or unix) + self.run.grace_s - unix)
         killed = self.run.launcher if self.run.stopping_at is None else ""
-        return verdict.stopping(ended, self.registry.world_size, left_s, killed)
+        return verdict.stopping_sentence(ended, self.registry.world_size, left_s, killed)
 
     def _why_failed(self) -> tuple[str, str]:
         """Return the part of the verdict that names the failed rank or command, and the whole sentence."""
@@ -344,7 +346,7 @@ class Store(Intake):
         """Discard the findings and verdict of the previous attempt, without announcing the end of these findings."""
         super()._begin_attempt()
         self.findings, self._judged = [], None
-        self.state, self.verdict, self.verdict_since = "waiting", verdict.waiting(self.waiting), None
+        self.state, self.verdict, self.verdict_since = "waiting", verdict.waiting_sentence(self.waiting), None
         self.ledger.begin_attempt(self.registry.attempt)
         self.__dict__.pop("_announcer", None)
 

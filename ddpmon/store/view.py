@@ -10,9 +10,9 @@ import msgspec
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.processes.parallelism import measured
+from ddpmon.analysis.processes.parallelism import measured_sentence
 from ddpmon.analysis.steps.summary import Summary, loss_trend, summarise
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import (
     END_STATES,
     PAUSES,
@@ -151,7 +151,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
     steps_left = total - store.step if total and not ended else None
     step_ms = summary.step_ms_mean if summary else None
     parallelism, unmeasured = store.registry.parallelism, store.registry.unmeasured
-    measured_note = measured(parallelism, unmeasured)
+    measured_note = measured_sentence(parallelism, unmeasured)
     waits = "wait" not in unmeasured
     return Snapshot(
         epoch=epoch,
@@ -286,8 +286,8 @@ def _notes(store: Store) -> list[str]:
     for process in store.registry.process_of_rank.values():
         notes += [note for note in process.hello.notes if note not in notes]
     if left_out := sum(row.count for row in store.registry.refusals.rows() if row.rank is not None):
-        notes.append(f"ddpmon ignored {counted(left_out, 'invalid value')} from ranks")
+        notes.append(f"ddpmon ignored {format_count(left_out, 'invalid value')} from ranks")
     if ignored := store.registry.refusals.count_of(STRANGER):
         were = "was ignored: it" if ignored == 1 else "were ignored: they"
-        notes.append(f"{counted(ignored, 'message')} {were} did not come from a rank of this run")
+        notes.append(f"{format_count(ignored, 'message')} {were} did not come from a rank of this run")
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon import numbers
-from ddpmon.analysis.processes.parallelism import short, with_ddp
+from ddpmon.analysis.processes.parallelism import short_name, with_ddp
 from ddpmon.analysis.verdict import beside_state
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
@@ -87,7 +87,7 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
     if frame.where:
         items.append((6, [_ATTACHED, (f"on {cut_text(plain_text(frame.where), 32 if wide else 20)}", "info")]))
     items.append((5, [(ranks, "text")]))
-    if kind := short(snapshot.parallelism):
+    if kind := short_name(snapshot.parallelism):
         items.append((4, [(plain_text(kind), "info")]))
     total = snapshot.total_steps
     step = f"step {numbers.count(snapshot.step)}" + (f"/{numbers.count(total)}" if total else "")
@@ -155,7 +155,7 @@ def verdict_line(frame: Frame, width: int) -> Line:
     lead, rest, role = sentence(frame)
     tail: Line = []
     if frame.snapshot is not None:
-        matter = [f for f in frame.snapshot.findings if f.severity != "info" and (f.lasts or frame.ended)]
+        matter = [f for f in frame.snapshot.findings if f.severity != "info" and (f.is_lasting or frame.ended)]
         more = len(matter) - 1
         if more > 0:
             tail.append((f"  +{more} more", role))

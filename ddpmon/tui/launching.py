@@ -10,14 +10,14 @@ from functools import partial
 from typing import TypeVar
 
 from ddpmon import runs
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.attach.start import attach, find
 from ddpmon.attach.waiting import until_entered
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import last_launch, removal, spec
 from ddpmon.launch.last_launch import LaunchForm
-from ddpmon.launch.prepare import again, prepare
-from ddpmon.launch.start import start
+from ddpmon.launch.prepare import prepare_again, prepare_run
+from ddpmon.launch.start import start_run
 from ddpmon.runs import Run
 from ddpmon.source.run_list import Listed
 from ddpmon.tui.dashboard import Dashboard
@@ -36,11 +36,11 @@ def launch_form(palette: Palette) -> Form:
 
     The form dismisses with the started run.
     """
-    last = last_launch.last()
+    last = last_launch.load_form()
     folder = last.folder
     if not folder:
         with contextlib.suppress(UsageError):  # the current folder was deleted, so the user has to type another one
-            folder = spec.here()
+            folder = spec.current_folder()
     scripts = PathSuggester(".py", lambda: form.inputs["folder"].value)
     of_script = "a file (→ completes its path), or -m and a module name"
     of_folder = "working directory (→ completes it), where relative paths of the script start"
@@ -58,10 +58,10 @@ def launch_form(palette: Palette) -> Form:
 
 def _launch(texts: dict[str, str]) -> Run:
     typed = LaunchForm(**texts)
-    options = typed.asked()
+    options = typed.requested_run()
     with runs.reserved() as run_id:
-        run = start(prepare(options, run_id))
-    last_launch.remember(typed)
+        run = start_run(prepare_run(options, run_id))
+    last_launch.store_form(typed)
     return run
 
 
@@ -112,7 +112,7 @@ class Launching:
         if self.readonly:
             self.dashboard.say(f"read-only: cannot attach from here; ddpmon attach --pid {listed.pid} in a shell can")
             return
-        ranks = counted(listed.run.world_size, "rank")
+        ranks = format_count(listed.run.world_size, "rank")
         text = (
             f"Attach to {plain_text(listed.run.name)} (pid {listed.pid}, {ranks})? ddpmon loads its probe into the"
             " ranks, and each rank stops for up to a second. ddpmon detach removes the probe."
@@ -153,7 +153,7 @@ class Launching:
     def _restart(self, run: Run, answer: str | None) -> None:
         def work() -> Run:
             with runs.reserved() as run_id:
-                return start(again(run, run_id))
+                return start_run(prepare_again(run, run_id))
 
         if answer:
             self.dashboard.say(f"starting {plain_text(run.name)} again…")
@@ -183,7 +183,7 @@ class Launching:
             return
 
         def size() -> str:
-            removal.check(run)
+            removal.check_removable(run)
             return removal.size_text(run)
 
         self._on_a_thread(size, partial(self._ask_delete, listed))
@@ -203,7 +203,7 @@ class Launching:
             self.dashboard.say(f"deleted {plain_text(run.name)} ({plain_text(run.id)})")
 
         if answer:
-            self._on_a_thread(lambda: removal.delete(run), deleted)
+            self._on_a_thread(lambda: removal.delete_run(run), deleted)
 
     def compare(self) -> None:
         """Mark the run under the cursor, or compare it with the run that is already marked."""

@@ -54,7 +54,7 @@ def state_grade(rank: RankView) -> tuple[int, str, str]:
 def accused_ranks(snapshot: Snapshot) -> frozenset[int]:
     """Return the ranks that a finding names as the problem. A finding about all ranks singles out none."""
     most = max(1, snapshot.run.world_size - 1)
-    findings = [f for f in snapshot.findings if f.severity != "info" and f.lasts and len(f.ranks) <= most]
+    findings = [f for f in snapshot.findings if f.severity != "info" and f.is_lasting and len(f.ranks) <= most]
     return frozenset(rank for finding in findings for rank in finding.ranks)
 
 

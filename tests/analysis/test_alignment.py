@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon.analysis.steps.alignment import MAX_LAG_US, MAX_PARTIAL_STEPS, Aligner
 from ddpmon.analysis.steps.table import steps_of
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.window import Window
 from tests.worlds import own_times, records, world_of, world_with
 
@@ -77,7 +77,7 @@ def test_the_window_goes_back_so_many_seconds_but_never_below_a_few_steps():
     aligner = Aligner(1)
     aligner.add(0, told[0])
     for rows in aligner.pop_complete():
-        window.append(split(rows))
+        window.append(split_waits(rows))
     length = told[0][0].length_us / 1e6
-    assert len(window.world(seconds=50 * length)) in {50, 51}
-    assert len(window.world(seconds=0.0, at_least=20)) == 20
+    assert len(window.as_world(seconds=50 * length)) in {50, 51}
+    assert len(window.as_world(seconds=0.0, at_least=20)) == 20

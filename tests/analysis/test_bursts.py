@@ -4,7 +4,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.verdict import running
+from ddpmon.analysis.verdict import running_sentence
 from tests.analysis.noise import STEP_MS
 from tests.findings import unfold
 from tests.worlds import own_times, world_with
@@ -44,7 +44,7 @@ def test_what_is_late_again_and_again_is_one_finding_from_the_fourth_time_on(lat
     assert one.kind == "late_in_bursts"
     assert one.evidence["every"] == pytest.approx(EVERY, abs=1)
     assert one.evidence["share"] == pytest.approx(EACH / EVERY, abs=0.05)
-    sentences = {running(moment.findings, None).text.split(":")[0] for moment in since_fourth}
+    sentences = {running_sentence(moment.findings, None).text.split(":")[0] for moment in since_fourth}
     assert len(sentences) == 1
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.findings import Evidence, findings
+from ddpmon.analysis.findings import Evidence, all_findings
 from ddpmon.analysis.kinds.communication import shorter_all_reduce
 from ddpmon.analysis.kinds.kind import StepCost
 from ddpmon.analysis.processes.conditions import Conditions
@@ -51,7 +51,7 @@ def test_ranks_with_slow_data_do_not_make_the_world_data_bound(ranks, slow):
 
 def test_what_the_network_carries_stands_beside_a_long_transfer():
     conditions = [Conditions(rank, means={"sent": 1e9 + rank, "received": 2e9}) for rank in range(4)]
-    finding = only(findings(world(own_times(100, 4), transfer=30), Evidence(conditions=conditions)))
+    finding = only(all_findings(world(own_times(100, 4), transfer=30), Evidence(conditions=conditions)))
     assert finding.kind == "communication_bound"
     assert (finding.evidence["sent_bytes_per_s"], finding.evidence["received_bytes_per_s"]) == (1e9 + 1.5, 2e9)
 
@@ -61,7 +61,7 @@ def test_what_the_network_carries_stands_beside_a_long_transfer():
 )
 def test_nccl_is_advised_where_gloo_transfers_between_gpus_that_no_ranks_share(gpus, gloo, advised):
     evidence = Evidence(gpus=dict(enumerate(gpus)), gloo_on_gpus=gloo)
-    finding = only(findings(world(own_times(100, 4), transfer=30), evidence))
+    finding = only(all_findings(world(own_times(100, 4), transfer=30), evidence))
     assert ("use the backend nccl" in finding.advice) == advised
 
 

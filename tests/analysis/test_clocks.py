@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ddpmon.analysis.steps.alignment import Aligner
 from ddpmon.analysis.steps.clocks import Clocks
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from tests.worlds import own_times, records, world_of
 
 
@@ -35,7 +35,7 @@ def test_waits_are_those_of_a_shared_clock():
     shared = world_of(told)
     apart = told | {rank: by_clock(told[rank], 86_400_000_000, 80e-6, 20, 0.02, rank) for rank in (2, 3)}
     rows = rows_of(apart)
-    world = split(rows, Clocks("a").offsets_us(rows, {0: "a", 1: "a", 2: "b", 3: "b"}))
+    world = split_waits(rows, Clocks("a").offsets_us(rows, {0: "a", 1: "a", 2: "b", 3: "b"}))
     assert np.quantile(np.abs(world.wait_ms - shared.wait_ms), 0.9) < 0.3
     assert (world.critical == 3).mean() > 0.95
     assert world.end_us[-1] == pytest.approx(shared.end_us[-1], abs=2000)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, compare, settled
-from ddpmon.analysis.difference import interval, notes, sentence, times
+from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, compare_runs, first_settled_step
+from ddpmon.analysis.difference import format_ratio, interval, notes, sentence
 from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.messages import Finding
 from tests.findings import judged
@@ -29,7 +29,7 @@ def falling(steps, begin=2.0, rate=0.01, ranks=4, seed=0):
 
 def explained(a, b):
     """The comparison with what was found in each."""
-    return compare(a, b, judged(a), judged(b))
+    return compare_runs(a, b, judged(a), judged(b))
 
 
 def test_a_fix_that_helped_is_told_with_its_reason():
@@ -58,7 +58,7 @@ def test_a_regression_is_told_with_its_reason():
 def test_what_no_finding_explains_is_told_by_the_phase_of_the_critical_rank():
     faster = own_times(300, 4, noise=0.05)
     faster[..., 2] *= 0.6
-    found = compare(run(), run(faster))
+    found = compare_runs(run(), run(faster))
     assert found.outcome == "faster"
     assert ": backward of the slowest rank takes " in sentence(found)
     assert found.a.path_ms.sum() == pytest.approx(found.a.step_ms_mean, rel=1e-3)
@@ -67,13 +67,13 @@ def test_what_no_finding_explains_is_told_by_the_phase_of_the_critical_rank():
 def test_a_finding_that_cost_little_is_no_reason():
     a, b = run(), run(own_times(300, 4, noise=0.05) * 0.5)
     small = Finding("straggler", "warn", "rank 1 is slow", [1], "data", cost_ms=0.4)
-    assert "rank 1" not in sentence(compare(a, b, [small], []))
+    assert "rank 1" not in sentence(compare_runs(a, b, [small], []))
     large = Finding("straggler", "warn", "", [1], "data", cost_ms=9.0)
-    assert "rank 1's data, 9.0 ms a step in A, is gone" in sentence(compare(a, b, [large], []))
+    assert "rank 1's data, 9.0 ms a step in A, is gone" in sentence(compare_runs(a, b, [large], []))
 
 
 def test_the_same_again_is_no_difference():
-    found = compare(run(), run(seed=1))
+    found = compare_runs(run(), run(seed=1))
     assert found.outcome == "same"
     assert found.slower_by == 0
     assert sentence(found).startswith("295 steps show no significant difference (B is ")
@@ -82,8 +82,8 @@ def test_the_same_again_is_no_difference():
 def test_a_difference_smaller_than_that_of_two_runs_of_the_same_is_none():
     own = own_times(2000, 2)
     own += 0.002 * np.random.default_rng(0).standard_normal(own.shape)
-    found = compare(run(own), run(own * 0.996))
-    assert found.median.certain
+    found = compare_runs(run(own), run(own * 0.996))
+    assert found.median.is_certain
     assert found.outcome == "same"
     assert sentence(found).startswith("A and B are equally fast, to within 1%: B is 1.003")
 
@@ -91,7 +91,7 @@ def test_a_difference_smaller_than_that_of_two_runs_of_the_same_is_none():
 def test_pauses_in_few_steps_show_in_the_mean():
     own = own_times(400, 4, noise=0.05)
     own[::20, 1, 4] += 400
-    found = compare(run(), run(own))
+    found = compare_runs(run(), run(own))
     assert found.by_mean
     assert found.outcome == "slower"
     assert found.slower_by > 0.3
@@ -102,8 +102,8 @@ def test_pauses_in_few_steps_show_in_the_mean():
 def test_a_run_that_drifts_is_called_uneven_and_widens_the_interval():
     own = own_times(300, 4, noise=0.05)
     drifting = own * np.linspace(0.8, 1.4, 300)[:, None, None]
-    found = compare(run(), run(drifting))
-    even = compare(run(), run(seed=1))
+    found = compare_runs(run(), run(drifting))
+    even = compare_runs(run(), run(seed=1))
     assert found.median.high - found.median.low > 5 * (even.median.high - even.median.low)
     (note,) = [note for note in notes(found) if "unevenly" in note]
     assert note.startswith("B ran unevenly: the median step took ")
@@ -112,21 +112,21 @@ def test_a_run_that_drifts_is_called_uneven_and_widens_the_interval():
 def test_steps_until_a_run_has_settled_are_left_out():
     own = own_times(300, 4, noise=0.05)
     own[:60] *= 3
-    found = compare(run(own), run(seed=1))
+    found = compare_runs(run(own), run(seed=1))
     assert 60 <= found.a.left_out <= 75
     assert found.outcome == "same"
     assert found.b.left_out == FIRST_STEPS
 
 
 def test_a_run_that_is_even_has_nothing_but_its_first_steps_left_out():
-    left_out = [settled(run(seed=seed).step_ms) for seed in range(30)]
+    left_out = [first_settled_step(run(seed=seed).step_ms) for seed in range(30)]
     assert np.mean([cut == 0 for cut in left_out]) > 0.8
-    assert settled(np.full(300, 5.0)) == 0
-    assert settled(np.r_[np.full(10, 50.0), np.full(12, 5.0)]) == 0
+    assert first_settled_step(np.full(300, 5.0)) == 0
+    assert first_settled_step(np.r_[np.full(10, 50.0), np.full(12, 5.0)]) == 0
 
 
 def test_worlds_of_different_sizes_are_compared_by_what_they_get_done():
-    found = compare(run(ranks=4), run(ranks=8))
+    found = compare_runs(run(ranks=4), run(ranks=8))
     assert found.unit == "samples"
     assert found.speed.value == pytest.approx(2, rel=0.03)
     assert sentence(found).startswith("B is 1.9")
@@ -135,7 +135,7 @@ def test_worlds_of_different_sizes_are_compared_by_what_they_get_done():
 
 
 def test_without_samples_only_steps_can_be_compared_and_that_is_said():
-    found = compare(run(ranks=4, samples=0), run(ranks=8, samples=0))
+    found = compare_runs(run(ranks=4, samples=0), run(ranks=8, samples=0))
     assert found.unit == "steps"
     assert notes(found)[0].startswith("A has 4 ranks and B has 8")
 
@@ -143,18 +143,18 @@ def test_without_samples_only_steps_can_be_compared_and_that_is_said():
 def test_faster_with_a_higher_loss_is_said_in_the_same_sentence():
     a = run(late_ms=20, loss=falling(300))
     b = run(seed=1, loss=falling(300, rate=0.003, seed=1))
-    found = compare(a, b)
+    found = compare_runs(a, b)
     assert found.losses.b_is == "higher"
     assert (found.losses.step_a, found.losses.same) == (301, "step")
     assert ", but the loss of B at step 301 is 0.8" in sentence(found)
-    assert compare(b, a).losses.b_is == "lower"
-    assert "loss" not in sentence(compare(b, a))
+    assert compare_runs(b, a).losses.b_is == "lower"
+    assert "loss" not in sentence(compare_runs(b, a))
 
 
 def test_with_other_batches_losses_are_compared_after_as_many_samples():
     small = run(samples=64, loss=falling(300, rate=0.01))
     large = run(samples=128, loss=falling(300, rate=0.02, seed=1))
-    found = compare(small, large)
+    found = compare_runs(small, large)
     assert found.losses.same == "samples"
     assert (found.losses.step_a, found.losses.step_b) == (301, 150)
     assert found.losses.b_is != "higher"
@@ -163,15 +163,15 @@ def test_with_other_batches_losses_are_compared_after_as_many_samples():
 def test_a_loss_that_is_no_number_is_higher_than_one_that_is():
     lost = falling(300, seed=1)
     lost[280:] = np.nan
-    found = compare(run(loss=falling(300)), run(loss=lost))
+    found = compare_runs(run(loss=falling(300)), run(loss=lost))
     assert found.losses.b_is == "higher"
     assert "is nan, and the loss of A" in sentence(found)
-    assert compare(run(loss=lost), run(loss=lost)).losses.b_is != "higher"
+    assert compare_runs(run(loss=lost), run(loss=lost)).losses.b_is != "higher"
 
 
 def test_runs_without_a_step_in_common_have_no_losses_to_compare():
     late = world_with(own_times(100, 4), first=5000, loss=falling(100))
-    found = compare(run(steps=100, loss=falling(100)), late)
+    found = compare_runs(run(steps=100, loss=falling(100)), late)
     assert found.losses is None
     assert any("does not compare losses" in note for note in notes(found))
 
@@ -181,7 +181,7 @@ def test_a_finding_in_both_is_neither_gone_nor_new():
     now = Finding("straggler", "warn", "b", [2], "data", cost_ms=5.0)
     other = Finding("straggler", "warn", "c", [1], "data", cost_ms=5.0)
     seen = Finding("straggler", "info", "d", [3], "data", cost_ms=1.0)
-    found = compare(run(), run(seed=1), [was, seen], [other, now])
+    found = compare_runs(run(), run(seed=1), [was, seen], [other, now])
     assert found.kept == [(was, now)]
     assert found.new == [other]
     assert found.gone == []
@@ -189,7 +189,7 @@ def test_a_finding_in_both_is_neither_gone_nor_new():
 
 def test_the_fewest_steps_are_enough_to_compare():
     fewest = FIRST_STEPS + FEWEST_STEPS
-    found = compare(run(steps=fewest, late_ms=30), run(steps=fewest, seed=1))
+    found = compare_runs(run(steps=fewest, late_ms=30), run(steps=fewest, seed=1))
     assert found.outcome == "faster"
     assert found.a.steps == FEWEST_STEPS
 
@@ -202,7 +202,7 @@ step_times = st.lists(st.floats(0.5, 5000), min_size=30, max_size=120).map(
 @settings(max_examples=10, deadline=None)
 @given(step_times)
 def test_a_run_never_differs_from_itself(world):
-    found = compare(world, world)
+    found = compare_runs(world, world)
     assert found.outcome == "same"
     assert found.slower_by == 0
     assert found.median.value == found.mean.value == 1
@@ -212,7 +212,7 @@ def test_a_run_never_differs_from_itself(world):
 @settings(max_examples=10, deadline=None)
 @given(step_times, step_times)
 def test_the_other_way_round_everything_is_inverted(a, b):
-    one, other = compare(a, b), compare(b, a)
+    one, other = compare_runs(a, b), compare_runs(b, a)
     for mine, theirs in ((one.median, other.median), (one.mean, other.mean)):
         assert mine.value == pytest.approx(1 / theirs.value)
         assert (mine.low, mine.high) == pytest.approx((1 / theirs.high, 1 / theirs.low))
@@ -224,7 +224,7 @@ def test_the_other_way_round_everything_is_inverted(a, b):
     [(1.0, "1.000"), (1.0042, "1.004"), (0.95, "0.950"), (1.324, "1.32"), (9.999, "10.0"), (1234.5, "1,234.5")],
 )
 def test_ratios_have_the_digits_that_tell_them_from_1(value, told):
-    assert times(value) == told
+    assert format_ratio(value) == told
 
 
 def test_an_interval_has_the_digits_that_tell_its_ends_apart():

@@ -137,7 +137,7 @@ def test_a_rank_that_was_named_before_cores_ran_short_is_not_said_to_keep_up_aga
     world, found, news, events = world_with(own), [], Announcer(), []
     for seconds, end, share in ((0.0, 200, 0.0), (40.0, 210, 0.4), (80.0, 220, 0.4), (120.0, 230, 0.4)):
         cpu = [waiting(rank, "n0", [share] * 10, 2, 1) for rank in range(4)]
-        before, found = found, judged(world.between(0, end), Evidence(world_size=4, conditions=cpu), found)
+        before, found = found, judged(world.steps_between(0, end), Evidence(world_size=4, conditions=cpu), found)
         events += [event.text for event in news.announce(before, found, seconds)]
     assert [text.split(":")[0] for text in events] == ["rank 3 is slow", "4 ranks on 2 cores"]
 

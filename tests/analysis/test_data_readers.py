@@ -5,7 +5,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.processes.data_readers import loading, loading_facts, loading_words
+from ddpmon.analysis.processes.data_readers import loading_facts, loading_samples, loading_words
 from ddpmon.messages import DataReader, StackSamples
 from tests.findings import judged
 from tests.worlds import own_times, world_with
@@ -72,10 +72,10 @@ def test_one_worker_is_to_blame_where_the_others_are_idle():
 
 def test_few_looks_and_those_before_the_slowdown_tell_nothing():
     told = samples(*workers((20, 20, 0)))
-    assert loading([told], [1], 100) is told
-    assert loading([told], [1], 101) is None
-    assert loading([told], [0], 100) is None
-    assert loading([samples(*workers((4, 4, 0), (3, 3, 0)))], [1], 100) is None
+    assert loading_samples([told], [1], 100) is told
+    assert loading_samples([told], [1], 101) is None
+    assert loading_samples([told], [0], 100) is None
+    assert loading_samples([samples(*workers((4, 4, 0), (3, 3, 0)))], [1], 100) is None
 
 
 def test_findings_about_data_say_it_in_advice_and_report():

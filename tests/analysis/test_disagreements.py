@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.disagreements import BUFFERS, GRADIENTS, disagreement
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.messages import Collective, Stack
@@ -49,7 +49,7 @@ def at(tmp_path, monkeypatch):
 
 def told(*stacks):
     standstill = Standstill(12.0, dict(enumerate(stacks)), world_size=len(stacks))
-    (finding,) = findings(None, Evidence(standstill=standstill))
+    (finding,) = all_findings(None, Evidence(standstill=standstill))
     return finding
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import loss_trend, summarise
-from ddpmon.analysis.steps.what_if import gain, gain_all_even, gain_with_even_transfer
+from ddpmon.analysis.steps.what_if import gain_all_even, gain_if_like_peers, gain_with_even_transfer
 from tests.worlds import own_times, records, world_of, world_with
 
 
@@ -36,12 +36,12 @@ def test_fixing_the_straggler_gains_what_it_cost():
     own = own_times(60, 4)
     own[:, 1, 0] += 20
     world = world_with(own, transfer=6)
-    assert gain(world, 1) == pytest.approx(53 / 33)
-    assert gain(world, 1, "data") == pytest.approx(53 / 33)
-    assert gain(world, 1, "backward") == pytest.approx(1)
-    assert gain(world, 0) == pytest.approx(1)
+    assert gain_if_like_peers(world, 1) == pytest.approx(53 / 33)
+    assert gain_if_like_peers(world, 1, "data") == pytest.approx(53 / 33)
+    assert gain_if_like_peers(world, 1, "backward") == pytest.approx(1)
+    assert gain_if_like_peers(world, 0) == pytest.approx(1)
     assert gain_all_even(world) == pytest.approx(53 / 33)
-    assert StepSums.of(world).gain_without_waiting == pytest.approx(53 / 38), "each step is its mean work then"
+    assert StepSums.from_world(world).gain_without_waiting == pytest.approx(53 / 38), "each step is its mean work then"
 
 
 def test_samples_are_counted_per_second():

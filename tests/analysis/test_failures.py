@@ -2,7 +2,15 @@
 
 import pytest
 
-from ddpmon.analysis.processes.failures import RUN_OPTIONS, advice, events, first, headline, of_command, sentence
+from ddpmon.analysis.processes.failures import (
+    RUN_OPTIONS,
+    advice,
+    events,
+    first_failure,
+    headline,
+    of_command,
+    sentence,
+)
 from ddpmon.analysis.processes.launcher import Ended, read_falls, read_table
 from ddpmon.cli.commands.launching import run
 from ddpmon.messages import Failure
@@ -65,7 +73,7 @@ def test_whatever_is_no_table_has_no_rows(text):
 
 
 def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
-    cause = first(read_table(TABLE.format(code=3)), [], {1: "ModuleNotFoundError: No module named 'foo'"})
+    cause = first_failure(read_table(TABLE.format(code=3)), [], {1: "ModuleNotFoundError: No module named 'foo'"})
     assert sentence(cause, 3).startswith("rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3")
 
 
@@ -81,7 +89,7 @@ OWN_WORDS = [
 @pytest.mark.parametrize("error", OWN_WORDS)
 def test_one_bug_on_all_ranks_is_one_fault_although_each_names_itself(error):
     told = [failure(rank, 900 - rank, error.format(rank, 5700 + rank), line=7) for rank in range(4)]
-    cause = first((), told, {})
+    cause = first_failure((), told, {})
     assert (cause.rank, cause.ranks) == (3, (0, 1, 2, 3))
     assert (
         headline(cause.ranks, cause.cause, 4)
@@ -100,7 +108,7 @@ def test_one_bug_on_all_ranks_is_one_fault_although_each_names_itself(error):
 )
 def test_another_message_another_type_or_another_place_is_another_fault(other):
     told = [failure(0, 1, "ValueError: class 7", line=7), other]
-    assert first((), told, {}).ranks == (0,)
+    assert first_failure((), told, {}).ranks == (0,)
     assert [text for _, text in events(told, 2)] == [
         "rank 0 failed: ValueError: class 7, at train.py:7 main",
         f"rank 1 failed: {other.error}, at train.py:{9 if 'line 9' in other.traceback else 7} main",
@@ -110,11 +118,11 @@ def test_another_message_another_type_or_another_place_is_another_fault(other):
 def test_who_only_lost_its_peers_is_told_beside_those_who_failed_alike():
     told = [failure(0, 5, PEER), *(failure(rank, 9, "ValueError: no") for rank in (1, 2)), failure(3, 7, PEER)]
     assert (
-        sentence(first((), told, {}), 4)
+        sentence(first_failure((), told, {}), 4)
         == "ranks 1-2 failed in the same way: ValueError: no; 2 others only lost their peers"
     )
     assert (
-        sentence(first((), told[:3], {}), 4)
+        sentence(first_failure((), told[:3], {}), 4)
         == "ranks 1-2 failed in the same way: ValueError: no; 2 others then stopped"
     )
     assert events(told, 4) == [
@@ -126,14 +134,17 @@ def test_who_only_lost_its_peers_is_told_beside_those_who_failed_alike():
 def test_a_rank_that_torchrun_asked_to_end_after_its_exception_did_not_fail_of_the_signal():
     rows = read_table(TABLE.format(code=1))
     told = [failure(0, 5, "ValueError: no such class"), failure(1, 9, "EOFError: no more")]
-    assert sentence(first(rows, told, {}), 3) == "rank 0 failed first: ValueError: no such class; 2 others then stopped"
+    assert (
+        sentence(first_failure(rows, told, {}), 3)
+        == "rank 0 failed first: ValueError: no such class; 2 others then stopped"
+    )
 
 
 def test_a_rank_that_was_ended_while_it_told_of_the_same_failed_alike():
     """torchrun ends the others at once: what one could not tell is in its stderr, with torch's mark."""
     text = TABLE.format(code=1)
     lines = {0: "ValueError: no such class on rank 0", 2: "a warning"}
-    cause = first(read_table(text), [failure(1, 5, "ValueError: no such class on rank 1", line=3)], lines)
+    cause = first_failure(read_table(text), [failure(1, 5, "ValueError: no such class on rank 1", line=3)], lines)
     assert sentence(cause, 3) == (
         "ranks 0-1 failed in the same way: ValueError: no such class on rank 1, at train.py:3 main, exit "
         "1; 1 other then stopped"
@@ -143,29 +154,29 @@ def test_a_rank_that_was_ended_while_it_told_of_the_same_failed_alike():
 @pytest.mark.parametrize(("code", "ranks"), [(-11, (0, 1)), (-9, (1,))])
 def test_a_crash_of_several_ranks_is_one_fault_but_a_kill_may_be_the_launchers(code, ranks):
     text = TABLE.format(code=code).replace("-15 (pid: 5700)  (SIGTERM)", f"{code} (pid: 5700)")
-    assert first(read_table(text), [], {}).ranks == ranks
+    assert first_failure(read_table(text), [], {}).ranks == ranks
 
 
 def test_a_usage_error_is_told_with_its_exit_code():
     text = TABLE.format(code=2).replace("-15 (pid: 5700)  (SIGTERM)", "2 (pid: 5700)")
     said = "train.py: error: unrecognized arguments: --foo"
-    cause = first(read_table(text), [], dict.fromkeys(range(3), said))
+    cause = first_failure(read_table(text), [], dict.fromkeys(range(3), said))
     assert sentence(cause, 3) == f"all 3 ranks failed in the same way: exit 2: {said}"
-    common = first(read_table(text), [], {}, common_line=said)
+    common = first_failure(read_table(text), [], {}, common_line=said)
     assert sentence(common, 3) == f"ranks 0-1 failed in the same way: exit 2: {said}; 1 other then stopped"
-    assert first(read_table(text), [], {}).cause == "exited with 2, without an exception"
+    assert first_failure(read_table(text), [], {}).cause == "exited with 2, without an exception"
 
 
 def test_an_option_of_ddpmon_behind_a_script_that_exits_with_2_is_named():
     """click says it in words of its own. With another exit code, or after a step, the arguments are no cause."""
     said = dict.fromkeys(range(3), "Error: No such option '--nproc'.")
     text = TABLE.format(code=2).replace("-15 (pid: 5700)  (SIGTERM)", "2 (pid: 5700)")
-    misplaced = first(read_table(text), [], said, script_args=["--lr", "0.1", "--nproc=4"])
+    misplaced = first_failure(read_table(text), [], said, script_args=["--lr", "0.1", "--nproc=4"])
     assert misplaced.advice.startswith("The script got --nproc, as all that follows the script belongs to it.")
-    assert first(read_table(text), [], said, script_args=["--lr", "0.1"]).advice is None
-    assert first(read_table(text), [], said).advice is None
+    assert first_failure(read_table(text), [], said, script_args=["--lr", "0.1"]).advice is None
+    assert first_failure(read_table(text), [], said).advice is None
     other = TABLE.format(code=1)
-    assert first(read_table(other), [], said, script_args=["--nproc", "4"]).advice is None
+    assert first_failure(read_table(other), [], said, script_args=["--nproc", "4"]).advice is None
 
 
 def test_the_options_that_are_looked_for_behind_a_script_are_those_of_ddpmon_run():
@@ -191,15 +202,15 @@ def test_whom_torchrun_saw_fail_in_each_attempt_is_known_by_its_pid():
     ],
 )
 def test_a_kill_is_told_as_one_for_want_of_memory_where_the_kernel_did_that(memory_kills, words):
-    assert first(read_table(TABLE.format(code=-9)), [], {}, memory_kills).cause == words
-    assert first(read_table(TABLE.format(code=-11)), [], {}, memory_kills).cause == "killed by SIGSEGV"
+    assert first_failure(read_table(TABLE.format(code=-9)), [], {}, memory_kills).cause == words
+    assert first_failure(read_table(TABLE.format(code=-11)), [], {}, memory_kills).cause == "killed by SIGSEGV"
 
 
 def test_a_worker_that_was_killed_for_want_of_memory_is_told_as_that():
     worker = "RuntimeError: DataLoader worker (pid 5720) is killed by signal: Killed. "
-    assert first((), [failure(1, 5, worker)], {}, "cgroup").cause.endswith("signal: Killed, out of memory")
-    assert first((), [failure(1, 5, worker)], {}).cause == worker
-    assert first((), [failure(1, 5, "ValueError: no")], {}, "cgroup").cause == "ValueError: no"
+    assert first_failure((), [failure(1, 5, worker)], {}, "cgroup").cause.endswith("signal: Killed, out of memory")
+    assert first_failure((), [failure(1, 5, worker)], {}).cause == worker
+    assert first_failure((), [failure(1, 5, "ValueError: no")], {}, "cgroup").cause == "ValueError: no"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +242,7 @@ def test_what_a_command_said_before_somebody_killed_it_is_no_cause():
 
 
 def killed_for_memory(rank):
-    return first([Ended(rank, rank, 100, -9, root=True)], [], {}, "cgroup")
+    return first_failure([Ended(rank, rank, 100, -9, root=True)], [], {}, "cgroup")
 
 
 def test_advice_for_memory_says_how_much_the_rank_held():
@@ -241,7 +252,7 @@ def test_advice_for_memory_says_how_much_the_rank_held():
     )
     assert "workers used" not in advice(killed_for_memory(1), {1: (3 << 30, None)})
     assert advice(killed_for_memory(1), {}).startswith("Use fewer ranks")
-    assert advice(first([], [failure(1, 10, "ValueError: no")], {}), {1: (3 << 30, None)}) is None
+    assert advice(first_failure([], [failure(1, 10, "ValueError: no")], {}), {1: (3 << 30, None)}) is None
 
 
 @pytest.mark.parametrize(
@@ -254,5 +265,5 @@ def test_advice_for_memory_says_how_much_the_rank_held():
     ],
 )
 def test_whose_memory_a_rank_ran_out_of_is_known_where_it_is_told(error, kills, says):
-    said = advice(first([], [failure(1, 10, error)], {}, kills), {})
+    said = advice(first_failure([], [failure(1, 10, error)], {}, kills), {})
     assert said is None if says is None else says in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis.processes.failures import Gone, first, sentence
+from ddpmon.analysis.processes.failures import Gone, first_failure, sentence
 from ddpmon.analysis.processes.launcher import Ended, read_spawned, read_table
 from ddpmon.messages import MAX_US, Failure
 
@@ -79,18 +79,18 @@ WRAPPED = (
     ],
 )  # fmt: skip
 def test_the_rank_that_harmed_the_others_is_named(ended, told, lines, gone, said):
-    cause = first(table(*ended) if ended else [], told, lines, gone=gone)
+    cause = first_failure(table(*ended) if ended else [], told, lines, gone=gone)
     assert f"{' '.join(map(str, cause.ranks))}: {cause.cause}".startswith(said), sentence(cause, 3)
 
 
 @pytest.mark.parametrize("gone", [[], [left(0), left(1)]])
 def test_ranks_that_leave_in_order_are_no_failure(gone):
     """A launcher may end with an error of its own, long after they have trained to the end."""
-    assert first([], [], {}, gone=gone) is None
+    assert first_failure([], [], {}, gone=gone) is None
 
 
 def test_ranks_that_torchrun_asked_to_end_are_no_cause():
-    assert first(table((2, 0), (0, TERM), (1, TERM)), [], {}, gone=[died(0), died(1)]) is None
+    assert first_failure(table((2, 0), (0, TERM), (1, TERM)), [], {}, gone=[died(0), died(1)]) is None
 
 
 @pytest.mark.parametrize(

@@ -44,4 +44,4 @@ def test_the_hours_are_those_of_all_ranks_and_never_more_lost_than_used():
     (12_345.6, 2.0, "$", "12,346 GPU hours ($24,691.20)"),
 ])  # fmt: skip
 def test_hours_are_written_with_their_price(hours, price, currency, said):
-    assert gpu_hours.written(hours, "GPU", price, currency) == said
+    assert gpu_hours.format_hours(hours, "GPU", price, currency) == said

@@ -59,7 +59,7 @@ def test_less_work_is_worse_so_that_the_idlest_of_folded_ranks_is_shown():
     heat.append(world())
     sampled(heat, 0, [90.0])
     sampled(heat, 1, [30.0])
-    grid = heat.grid("gpu", 8, BINS)
+    grid = heat.metric_grid("gpu", 8, BINS)
     hot = grid.cells >= least_cell(grid, 0.5)
     assert not hot[0].any()
     assert hot[1, 1:4].all()
@@ -73,16 +73,16 @@ def test_samples_lie_on_their_ranks_own_clock(ahead_us):
     plain = Heat()
     plain.append(steps)
     sampled(plain, 1, [100.0, 20.0])
-    assert np.array_equal(heat.grid("gpu", 1, BINS).cells, plain.grid("gpu", 1, BINS).cells)
+    assert np.array_equal(heat.metric_grid("gpu", 1, BINS).cells, plain.metric_grid("gpu", 1, BINS).cells)
     assert (~np.isnan(idle(heat)[1])).any()
 
 
 def test_a_sample_waits_for_the_step_in_which_it_was_taken():
     heat, steps = Heat(), world()
-    heat.append(steps.between(0, 20))
+    heat.append(steps.steps_between(0, 20))
     sampled(heat, 0, [50.0])
     assert np.isnan(idle(heat)).all()
-    heat.append(steps.between(20, 90))
+    heat.append(steps.steps_between(20, 90))
     heat.overlay_samples()
     assert (~np.isnan(idle(heat)[0])).sum() == 31
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.gpus import GpuSigns
 from ddpmon.analysis.processes.hangs import Held, Standstill
 from ddpmon.analysis.processes.loaders import Worker
@@ -29,7 +29,7 @@ def named(stacks, idle=12.0, **more):
         world_size=len({one.rank for one in stacks}.union(*(more.get(of, ()) for of in ("gone", "silent", "unheard")))),
         **more,
     )
-    (finding,) = findings(None, Evidence(standstill=told))
+    (finding,) = all_findings(None, Evidence(standstill=told))
     return finding
 
 
@@ -242,4 +242,4 @@ def test_several_that_are_stopped_are_named_together_with_their_pids():
 
 
 def test_without_stacks_nothing_is_said():
-    assert findings(None, Evidence(standstill=Standstill(12.0, {}, gone=[1]))) == []
+    assert all_findings(None, Evidence(standstill=Standstill(12.0, {}, gone=[1]))) == []

@@ -27,7 +27,7 @@ def heat_of(own, *, loss=None, parts=1, first=1):
     world = world_with(own, loss=loss, first=first)
     cuts = np.linspace(0, len(world), parts + 1).astype(int)
     for begin, end in itertools.pairwise(cuts):
-        heat.append(world.between(begin, end))
+        heat.append(world.steps_between(begin, end))
     return heat
 
 
@@ -39,7 +39,7 @@ def values(grid):
 @pytest.mark.parametrize("parts", [1, 7, 60])
 def test_bins_hold_means_however_the_steps_came(steps, parts):
     own = own_times(300, 3, noise=0.2, seed=1)
-    grid = heat_of(own, parts=parts).grid("own", steps, BINS)
+    grid = heat_of(own, parts=parts).metric_grid("own", steps, BINS)
     total = own.sum(axis=2)
     number = np.arange(1, 301) // steps
     for place in range(grid.cells.shape[1]):
@@ -54,7 +54,7 @@ def test_bins_hold_means_however_the_steps_came(steps, parts):
 
 def test_only_the_last_bins_are_kept_and_memory_does_not_grow():
     heat = heat_of(own_times(3 * BINS, 2), parts=5)
-    grid = heat.grid("own", 1, 10_000)
+    grid = heat.metric_grid("own", 1, 10_000)
     assert (grid.cells.shape, grid.first_bin) == ((2, BINS), 3 * BINS - BINS + 1)
     assert (grid.cells != NOTHING).all()
 
@@ -62,9 +62,9 @@ def test_only_the_last_bins_are_kept_and_memory_does_not_grow():
 def test_other_ranks_or_steps_that_count_anew_start_it_anew():
     heat = heat_of(own_times(50, 3))
     heat.append(world_with(own_times(5, 2), first=51))
-    assert heat.grid("own", 1, 100).cells.shape[0] == 2
+    assert heat.metric_grid("own", 1, 100).cells.shape[0] == 2
     heat.append(world_with(own_times(5, 2), first=1))
-    assert (heat.grid("own", 1, 100).cells != NOTHING).sum() == 10
+    assert (heat.metric_grid("own", 1, 100).cells != NOTHING).sum() == 10
 
 
 def test_wait_is_a_share_of_the_step_and_step_is_over_the_median():
@@ -72,7 +72,7 @@ def test_wait_is_a_share_of_the_step_and_step_is_over_the_median():
     own[:, 0, 0] += 33.0
     own[30] *= 3
     heat = heat_of(own)
-    wait, step = heat.grid("wait", 1, 60), heat.grid("step", 1, 60)
+    wait, step = heat.metric_grid("wait", 1, 60), heat.metric_grid("step", 1, 60)
     assert values(wait)[:, -1] == pytest.approx([0.0, 0.5], abs=0.01)
     assert values(step)[:, -1] == pytest.approx([0.0, 0.0], abs=0.01)
     assert (values(step)[:, 30] >= 0.99).all()
@@ -82,11 +82,11 @@ def test_a_loss_that_is_not_finite_stays_visible_and_a_missing_one_is_nothing():
     loss = np.linspace(2, 1, 40)[:, None].repeat(3, axis=1)
     loss[20, 1] = np.nan
     heat = heat_of(own_times(40, 3), loss=loss)
-    assert heat.grid("loss", 8, 20).cells[1, 21 // 8] == NOT_FINITE
-    grid = heat.grid("loss", 1, 40)
+    assert heat.metric_grid("loss", 8, 20).cells[1, 21 // 8] == NOT_FINITE
+    grid = heat.metric_grid("loss", 1, 40)
     assert grid.cells[1, 20] == NOT_FINITE
     assert (grid.low, grid.high) == pytest.approx((1.0, 2.0))
-    assert (heat_of(own_times(40, 3)).grid("loss", 1, 40).cells == NOTHING).all()
+    assert (heat_of(own_times(40, 3)).metric_grid("loss", 1, 40).cells == NOTHING).all()
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=300), st.integers(1, 60))
@@ -135,7 +135,7 @@ def test_a_phase_is_told_over_the_peers_as_a_share_of_own_time(phase):
     own[30:, 1, OWN_PHASES.index(phase)] += 27 * 0.4
     heat = heat_of(own)
     for metric in OWN_PHASES:
-        told = values(heat.grid(metric, 1, 60))
+        told = values(heat.metric_grid(metric, 1, 60))
         assert told[[0, 2, 3]] == pytest.approx(0.0, abs=0.005)
         assert told[1, :30] == pytest.approx(0.0, abs=0.005)
         assert told[1, 31:] == pytest.approx(0.4 if metric == phase else 0.0, abs=0.005)
@@ -154,7 +154,7 @@ def mixed(steps, ranks, seed=1):
 
 def lit(heat, steps, metric="own", late=()):
     """[R, columns] Which cells are late, of those with a value."""
-    cells = heat.judged(metric, steps, BINS, late).cells
+    cells = heat.judged_grid(metric, steps, BINS, late).cells
     return (cells >= LATE)[:, (cells != NOTHING).all(axis=0)]
 
 
@@ -194,25 +194,25 @@ def test_a_cell_is_late_where_a_finding_says_so():
     assert not lit(heat, 1).any()
     told = [LateSteps(frozenset({2}), 401, 500, "data")]
     for metric, which in (("own", [2]), ("data", [2]), ("forward", [])):
-        cells = heat.judged(metric, 1, 200, told).cells
+        cells = heat.judged_grid(metric, 1, 200, told).cells
         assert np.flatnonzero((cells >= LATE).any(axis=1)).tolist() == which
         if which:
             assert np.flatnonzero(cells[2] >= LATE).tolist() == list(range(100))
-    goes_on = heat.judged("own", 8, 75, [LateSteps(frozenset({2}), 401, None, "data")])
+    goes_on = heat.judged_grid("own", 8, 75, [LateSteps(frozenset({2}), 401, None, "data")])
     assert np.flatnonzero(goes_on.cells[2] >= LATE)[0] + goes_on.first_bin == 401 // 8
     assert (goes_on.cells[2][401 // 8 - goes_on.first_bin :] >= LATE).all()
 
 
 def test_the_noise_is_told_and_too_few_bins_tell_none():
     heat = heat_of(noisy(2000, 4, 0.05))
-    one, eight, longest = (heat.judged("own", steps, BINS) for steps in (1, 8, 512))
+    one, eight, longest = (heat.judged_grid("own", steps, BINS) for steps in (1, 8, 512))
     assert 0.1 < one.noise < 0.5
     assert eight.noise < one.noise / 2
     assert longest.noise is None
     assert set(longest.cells.ravel()) <= {IN_NOISE, NOTHING}
     alone = heat_of(noisy(200, 1))
-    assert alone.judged("own", 1, BINS).noise is None
-    assert alone.judged("step", 1, BINS).noise is not None
+    assert alone.judged_grid("own", 1, BINS).noise is None
+    assert alone.judged_grid("step", 1, BINS).noise is not None
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
@@ -226,35 +226,35 @@ def test_one_long_step_of_one_rank_is_one_cell(ranks):
 def test_a_cell_tells_by_how_much(late, cell):
     own = noisy(200, 8, share=0.002)
     own[:, 5] *= 1 + late
-    assert (heat_of(own).judged("own", 1, 100).cells[5] == cell).all()
+    assert (heat_of(own).judged_grid("own", 1, 100).cells[5] == cell).all()
 
 
 def test_a_long_step_of_all_ranks_is_a_column_of_steps_and_nothing_in_own_time():
     own = noisy(200, 8, share=0.01)
     own[150] *= 1.5
     heat = heat_of(own)
-    cells = heat.judged("step", 1, 100).cells
+    cells = heat.judged_grid("step", 1, 100).cells
     assert (cells[:, 50] > LATE).all()
     assert (np.delete(cells, 50, axis=1) == IN_NOISE).all()
-    assert (heat.judged("own", 1, 100).cells == IN_NOISE).all()
+    assert (heat.judged_grid("own", 1, 100).cells == IN_NOISE).all()
 
 
 def test_a_bin_that_is_not_full_does_not_stand_out_for_it():
     own = noisy(1600, 8, share=0.2)
     own[-1, 3] = own_times(1, 1)[0, 0] * 1.6  # three deviations of a step, eight of a bin; the last bin holds no other
-    assert (heat_of(own).judged("own", 8, 30).cells == IN_NOISE).all()
+    assert (heat_of(own).judged_grid("own", 8, 30).cells == IN_NOISE).all()
 
 
 def test_gaps_and_beginnings_are_nothing_there_too():
     heat = Heat()
-    assert heat.judged("own", 1, 10) is None
+    assert heat.judged_grid("own", 1, 10) is None
     heat.append(world_with(own_times(10, 2), first=1))
     heat.append(world_with(own_times(10, 2), first=600))
-    cells = heat.judged("own", 1, BINS).cells
+    cells = heat.judged_grid("own", 1, BINS).cells
     assert (cells[:, -10:] == IN_NOISE).all()
     assert (cells[:, :-10] == NOTHING).all()
     for steps in (8, 64, 512, WHOLE_RUN):
-        assert (heat.judged("own", steps, BINS).cells[:, -1] == IN_NOISE).all()
+        assert (heat.judged_grid("own", steps, BINS).cells[:, -1] == IN_NOISE).all()
 
 
 @pytest.mark.parametrize("parts", [1, 9])
@@ -263,7 +263,7 @@ def test_the_whole_run_is_shown_in_the_finest_columns_in_which_it_fits(last, par
     own = own_times(last, 2, noise=0.2, seed=3)
     heat = heat_of(own, parts=parts)
     for columns in (1, 58, 139, BINS):
-        grid = heat.grid("own", WHOLE_RUN, columns)
+        grid = heat.metric_grid("own", WHOLE_RUN, columns)
         assert grid.cells.shape[1] <= columns
         assert grid.steps == 1 or last // (grid.steps // 2) + 1 > columns
         assert grid.first_bin == 1 // grid.steps

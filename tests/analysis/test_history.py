@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.over_time.history import BINS, MERGED, POINTS, History, SavedHistory, Spread, rows_of, spread
+from ddpmon.analysis.over_time.history import BINS, MERGED, POINTS, History, SavedHistory, Spread, row_spread, rows_of
 
 
 def rows(values, *, first=1, every_s=0.1, known=None, ranks=(0, 1, 2)):
     """Rows of one quantity. values: [S, R]."""
     values = np.asarray(values, float)
     count = len(values)
-    told = spread(values, known, ranks)
+    told = row_spread(values, known, ranks)
     numbers = np.arange(first, first + count)
     return rows_of(numbers * every_s, numbers, [told])
 
@@ -111,7 +111,7 @@ def test_of_those_who_wait_the_one_who_waits_least_is_named_also_when_merged():
     values = flat(5000, 4.0, 0.5, 9.0)
     values[::2] = 0.1, 4.0, 5.0
     history = History(["wait"])
-    told = spread(values, ranks=(10, 11, 12), low_is_worst=True)
+    told = row_spread(values, ranks=(10, 11, 12), low_is_worst=True)
     history.add(rows_of(np.arange(5000.0), np.arange(5000), [told]))
     view = history.view("wait", None, None, 10)
     assert set(told.worst[:2]) == {10, 11}
@@ -119,14 +119,14 @@ def test_of_those_who_wait_the_one_who_waits_least_is_named_also_when_merged():
 
 
 def test_a_value_that_is_no_number_counts_as_the_largest():
-    told = spread(np.array([[math.nan, 3.0, 1.0, 2.0]]), ranks=(0, 1, 2, 3))
+    told = row_spread(np.array([[math.nan, 3.0, 1.0, 2.0]]), ranks=(0, 1, 2, 3))
     assert (told.low[0], told.median[0], told.worst[0]) == (1.0, 2.5, 0)
     assert math.isnan(told.high[0])
 
 
 def test_ranks_that_told_nothing_are_left_out():
     known = np.array([[True, False, True], [False, False, False]])
-    told = spread(np.array([[4.0, 9.0, 2.0], [1.0, 1.0, 1.0]]), known, (5, 6, 7))
+    told = row_spread(np.array([[4.0, 9.0, 2.0], [1.0, 1.0, 1.0]]), known, (5, 6, 7))
     assert (told.low[0], told.median[0], told.high[0]) == (2.0, 3.0, 4.0)
     assert told.worst.tolist() == [5, -1]
     assert told.weight.tolist() == [True, False]
@@ -145,7 +145,7 @@ def test_any_numbers_can_be_told(values):
 def test_nothing_at_all():
     view = History(["own"]).view("own", None, None, 10)
     assert (view.seconds, view.first_s, view.last_s) == ([], 0.0, 0.0)
-    assert History(["own"]).until(5.0).series("own").seconds == []
+    assert History(["own"]).as_of(5.0).series("own").seconds == []
 
 
 @settings(max_examples=12, deadline=None)
@@ -153,7 +153,7 @@ def test_nothing_at_all():
 def test_earlier_it_was_what_it_is_said_to_have_been_and_it_goes_on_from_there(count, share):
     values = np.arange(3.0 * count).reshape(-1, 3)
     whole, at = history_of(values, batch=30_000), share * count * 0.1
-    cut = whole.until(at)
+    cut = whole.as_of(at)
     seconds = cut.series("own").seconds
     assert all(second <= at for second in seconds)
     # What is missing at the end lies in the row that the cut goes through.
@@ -180,14 +180,14 @@ def test_what_another_version_saved_comes_back_by_name():
     own, wait = flat(3000), flat(3000, 4.0, 5.0, 6.0)
     both = History(["wait", "own"])
     numbers = np.arange(1, 3001)
-    both.add(rows_of(numbers * 0.1, numbers, [spread(wait, ranks=(0, 1, 2)), spread(own, ranks=(0, 1, 2))]))
+    both.add(rows_of(numbers * 0.1, numbers, [row_spread(wait, ranks=(0, 1, 2)), row_spread(own, ranks=(0, 1, 2))]))
     again = History.restored(both.saved(), ["own", "power"])
     assert again.names == ("own", "power")
     assert again.recorded == {"own"}
     assert again.view("own", None, None, 100) == both.view("own", None, None, 100)
     power = again.view("power", None, None, 100)
     assert set(power.median) == set(power.worst) == {None}
-    more = [spread(own[:5], ranks=(0, 1, 2)), spread(wait[:5], ranks=(0, 1, 2))]
+    more = [row_spread(own[:5], ranks=(0, 1, 2)), row_spread(wait[:5], ranks=(0, 1, 2))]
     again.add(rows_of(np.arange(3001, 3006) * 0.1, np.arange(3001, 3006), more))
     assert again.view("power", 0.4, None, 100).median[-5:] == [5.0] * 5
     assert again.view("own", None, None, 100).median == [2.0] * len(again.view("own", None, None, 100).median)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
-from ddpmon.analysis.processes.explanation import explain, is_consequence
-from ddpmon.analysis.processes.failures import Gone, advice, events, first, first_of_attempts, sentence
+from ddpmon.analysis.findings import all_findings
+from ddpmon.analysis.processes.explanation import explain_words, is_consequence
+from ddpmon.analysis.processes.failures import Gone, advice, events, first_failure, first_of_attempts, sentence
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.exception_text import LONGEST, in_one_line
@@ -77,8 +77,8 @@ def failure(rank, message, at_us=100, **facts):
 def test_what_a_rank_says_is_told_with_the_next_step_and_is_its_own_fault(said, cause, says):
     told = failure(1, said)
     assert not is_consequence(told)
-    assert explain(told.error).cause.startswith(cause)
-    assert says in advice(first([], [told, failure(0, PEER, 50)], {}), {})
+    assert explain_words(told.error).cause.startswith(cause)
+    assert says in advice(first_failure([], [told, failure(0, PEER, 50)], {}), {})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_a_rank_says_is_told_with_the_next_step_and_is_its_own_fault(said, 
 )
 def test_what_the_end_of_another_rank_causes_is_no_first_cause(said):
     assert is_consequence(failure(0, said))
-    assert first([], [failure(0, said, 50), failure(1, "ValueError: no", 100)], {}).rank == 1
+    assert first_failure([], [failure(0, said, 50), failure(1, "ValueError: no", 100)], {}).rank == 1
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_the_end_of_another_rank_causes_is_no_first_cause(said):
 )
 def test_what_only_looks_like_a_known_failure_is_left_as_it_is(said):
     told = failure(0, said)
-    why = first([], [told], {})
+    why = first_failure([], [told], {})
     assert (why.cause, why.advice) == (f"{said}, at train.py:9 main", None)
     assert not is_consequence(told)
 
@@ -122,8 +122,8 @@ def test_models_that_differ_are_told_by_the_names_that_only_one_rank_trains():
     ]
     said = "the ranks' models differ: rank 0 trains `head.weight (4, 4)`, rank 1 does not, at train.py:9 main"
     assert events(told, 2) == [("critical", f"both ranks failed in the same way: {said}")]
-    assert first([], told, {}, world_size=2).cause == said
-    alone = first([], told[1:], {}, world_size=2).cause
+    assert first_failure([], told, {}, world_size=2).cause == said
+    alone = first_failure([], told[1:], {}, world_size=2).cause
     assert alone.startswith(
         "the ranks' models differ: rank 1 trains 2 parameters and rank 0 4; frozen on rank 1: `head"
     )
@@ -132,21 +132,21 @@ def test_models_that_differ_are_told_by_the_names_that_only_one_rank_trains():
 def test_a_worker_that_was_killed_comes_before_the_connection_that_broke_with_it():
     broken = "ConnectionResetError: [Errno 104] Connection reset by peer"
     facts = {"worker": "57", "worker_signal": "SIGBUS", "shared_memory": "64.0 of its 64.0 MiB are in use now"}
-    why = first([], [failure(0, PEER, 50), failure(1, broken, 100, **facts)], {})
+    why = first_failure([], [failure(0, PEER, 50), failure(1, broken, 100, **facts)], {})
     assert (why.rank, why.lost_peers) == (1, 1)
     assert why.cause.startswith("DataLoader worker 57 was killed by SIGBUS, as when /dev/shm is full (64.0 of its 64.0")
-    killed = first([], [failure(1, broken, 100, worker="57", worker_signal="SIGKILL")], {}, "cgroup")
+    killed = first_failure([], [failure(1, broken, 100, worker="57", worker_signal="SIGKILL")], {}, "cgroup")
     assert killed.cause == "DataLoader worker 57 was killed by SIGKILL, at train.py:9 main, out of memory"
 
 
 def test_a_rank_that_a_cpp_exception_aborts_is_told_by_what_it_says():
-    why = first([Ended(0, 0, 9, -6, root=True)], [], {0: PREAMBLE})
+    why = first_failure([Ended(0, 0, 9, -6, root=True)], [], {0: PREAMBLE})
     assert why.cause.startswith("killed by SIGABRT; a collective got 32 bytes from another rank and expected 20")
     assert "drop_last=True" in why.advice
 
 
 def test_attempts_that_only_lost_connections_are_told_with_what_the_one_before_failed_of():
-    lost = first([], [failure(0, PEER)], {})
+    lost = first_failure([], [failure(0, PEER)], {})
     cause = "IndexError: Target 7 is out of bounds., at train.py:33 main"
     target = Attempt(1, 2, 80, [1], cause)
     one = first_of_attempts(lost, [target, Attempt(2, 2, 0, [0], PEER)])
@@ -155,12 +155,12 @@ def test_attempts_that_only_lost_connections_are_told_with_what_the_one_before_f
     assert "A label is not one of" in one.advice
     assert one.only_lost_peer
     assert first_of_attempts(lost, [Attempt(1, 2, 0, [0], PEER)]) == lost
-    own = first([], [failure(0, "ValueError: no")], {})
+    own = first_failure([], [failure(0, "ValueError: no")], {})
     assert first_of_attempts(own, [target]) == own
 
 
 def test_a_rank_that_left_the_loop_is_told_with_how_all_may_leave_it():
-    why = first([Ended(0, 0, 9, 1, root=True)], [failure(0, PEER)], {}, gone=[Gone(3, 240, 500, left=True)])
+    why = first_failure([Ended(0, 0, 9, 1, root=True)], [failure(0, PEER)], {}, gone=[Gone(3, 240, 500, left=True)])
     assert sentence(why, 4).startswith("rank 3 failed first: it exited after 240 steps without an exception")
     assert "all-reduce the decision to stop" in why.advice
 
@@ -187,5 +187,5 @@ def test_ranks_that_wait_for_a_failed_one_do_not_hang_as_well(told, missing, kin
     if missing is not None:
         stacks[missing] = stack(missing, "train.py:5 read", issued=99)
     standing = Standstill(12.0, stacks, world_size=3)
-    made = findings(None, Evidence(failed=first([], told, {}), standstill=standing, world_size=3))
+    made = all_findings(None, Evidence(failed=first_failure([], told, {}), standstill=standing, world_size=3))
     assert [finding.kind for finding in made] == kinds

@@ -23,7 +23,7 @@ def slow(rank=2, since=1, until=None, cost_ms=10.0, severity="warn", phase="data
 
 def judge(ledger, last, *findings, over=False):
     """Judge the steps up to `last`, which took 50 ms each, and return the findings."""
-    ledger.enter(findings, Judgement(last * STEP_S, max(1, last - WINDOW + 1), last), over=over)
+    ledger.enter_findings(findings, Judgement(last * STEP_S, max(1, last - WINDOW + 1), last), over=over)
     return ledger.findings(last * STEP_S)
 
 
@@ -34,7 +34,7 @@ def test_the_first_step_stays_when_the_window_no_longer_reaches_it_and_is_correc
     for last in range(330, 4000, EVERY):
         since = max(250, last - WINDOW + 1)  # an engine that forgets
         (shown,) = judge(ledger, last, slow(since=since))
-        assert (shown.since_step, shown.lasts, len(shown.episodes)) == (250, True, 1)
+        assert (shown.since_step, shown.is_lasting, len(shown.episodes)) == (250, True, 1)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -99,7 +99,7 @@ def test_a_hang_of_another_rank_is_another_finding_also_once_it_is_read_again():
         (shown, *earlier) = judge(
             ledger, last, Finding("hang", "critical", f"rank {rank}", [rank], since_step=last + 1)
         )
-        assert (shown.ranks, shown.lasts, len(earlier)) == ([rank], True, rank - 1)
+        assert (shown.ranks, shown.is_lasting, len(earlier)) == ([rank], True, rank - 1)
     read = Ledger(0, ledger.episodes(), ledger.judged)
     assert [(f.text, f.severity) for f in read.findings(1.0)] == [
         ("rank 2", "critical"), ("until step 10: rank 1", "info"),
@@ -157,8 +157,8 @@ def test_it_goes_on_from_its_rows_and_begins_anew_with_an_attempt():
     rows = [msgspec.msgpack.encode(told) for _, episodes in ledger.take_changed() for told in episodes]
     again = Ledger(0, [msgspec.msgpack.decode(row, type=EpisodeRecord) for row in rows], ledger.judged)
     assert again.findings(20.0) == ledger.findings(20.0)
-    assert again.previous(400) == [slow(since=101), lost]
-    assert again.previous(100) == [lost], "the steps of the other are missing"
+    assert again.lasting_findings(400) == [slow(since=101), lost]
+    assert again.lasting_findings(100) == [lost], "the steps of the other are missing"
     again.begin_attempt(1)
     assert again.findings(20.0) == []
     (shown,) = judge(again, 30, slow(since=3))
@@ -203,7 +203,7 @@ def test_a_finding_that_knows_its_cost_is_not_added_up_and_takes_in_what_seemed_
     assert (shown.cost_s, [e.since_step for e in shown.episodes]) == (2.0, [200, 400])
     came = [Episode(200, 299, 1.0), Episode(400, 499, 1.0), Episode(590, 599, 0.1)]
     (shown,) = judge(ledger, 620, slow(since=200, kind="late_in_bursts", cost_s=2.3, episodes=came))
-    assert (shown.since_step, shown.cost_s, shown.episodes, shown.lasts) == (200, 2.3, came, True)
+    assert (shown.since_step, shown.cost_s, shown.episodes, shown.is_lasting) == (200, 2.3, came, True)
     assert shown.reported_at == 260 * STEP_S
 
 

@@ -16,7 +16,7 @@ def world(long, steps=1000, ranks=3, first=1):
 def fed(made, parts):
     kept = LongestSteps()
     for begin in range(0, len(made), -(-len(made) // parts)):
-        kept.append(made.between(begin, begin + -(-len(made) // parts)))
+        kept.append(made.steps_between(begin, begin + -(-len(made) // parts)))
     return kept
 
 
@@ -31,9 +31,9 @@ def test_they_are_kept_in_whatever_pieces_steps_come_and_hold_all_that_was_told(
         assert numbers(kept)[:3] == [500, 900, 100]
         assert len(kept.steps) == MAX_KEPT
     at = int(np.searchsorted(made.step, 500))
-    assert np.array_equal(kept.find(500).phases_ms[0], made.phases_ms[at])
-    assert kept.find(500).ranks == made.ranks
-    assert kept.find(7) is None
+    assert np.array_equal(kept.find_step(500).phases_ms[0], made.phases_ms[at])
+    assert kept.find_step(500).ranks == made.ranks
+    assert kept.find_step(7) is None
     assert kept.since == int(made.step[0])
 
 
@@ -49,5 +49,5 @@ def test_other_ranks_or_steps_from_the_first_begin_anew():
     kept.append(world({40: 10.0}, steps=50, ranks=2))
     assert numbers(kept)[0] == 40
     assert kept.steps[0].ranks == (0, 1)
-    kept.append(world({}, steps=50, ranks=2).between(0, 0))
+    kept.append(world({}, steps=50, ranks=2).steps_between(0, 0))
     assert numbers(kept)[0] == 40

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from tests.worlds import own_times, world_with
 
 
 def spiked(loss):
     """Return the spikes found in losses [S, R] of ranks of which none is slow."""
     world = world_with(own_times(*loss.shape), loss=loss)
-    return [finding for finding in findings(world, Evidence()) if finding.kind == "loss_spiked"]
+    return [finding for finding in all_findings(world, Evidence()) if finding.kind == "loss_spiked"]
 
 
 def falling(seed, steps=200, ranks=4, noise=0.1):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.steps.named_phases import MAX_NAMES, NamedPhases
 from ddpmon.analysis.steps.table import Rows
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.messages import Step
 from tests.findings import judged, unfold
 from tests.worlds import own_times, records, world_of
@@ -30,8 +30,8 @@ def found(own, **names):
     told = steps(records(own), **names)
     named = NamedPhases(len(own))
     rows = rows_of(told)
-    named.append(rows.part(slice(0, 7)))
-    named.append(rows.part(slice(7, None)))
+    named.append(rows.steps_at(slice(0, 7)))
+    named.append(rows.steps_at(slice(7, None)))
     return judged(world_of(told), Evidence(named=named))
 
 
@@ -114,7 +114,7 @@ def named_in(told, kept):
     ranks = range(len(told[0]))
     for step in steps:
         named.append(Rows(ranks, [step]))
-    return named, split(Rows(ranks, steps))
+    return named, split_waits(Rows(ranks, steps))
 
 
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=30))
@@ -130,8 +130,8 @@ def test_means_are_over_all_steps_of_the_window(told):
 def test_only_the_last_steps_are_kept():
     named, world = named_in([[{"a": number * 1000}] for number in range(1, 101)], 10)
     assert len(named._named) == 10
-    assert named.mean_ms(world.last(10))["a"][0] == pytest.approx(95.5)
-    assert named.mean_ms(world.last(2))["a"][0] == pytest.approx(99.5)
+    assert named.mean_ms(world.last_steps(10))["a"][0] == pytest.approx(95.5)
+    assert named.mean_ms(world.last_steps(2))["a"][0] == pytest.approx(99.5)
 
 
 def test_a_script_that_names_every_step_anew_gets_the_largest():

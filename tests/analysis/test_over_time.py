@@ -49,6 +49,6 @@ def test_a_rhythm_of_long_steps_is_found_though_few_of_them_are_looked_at_for_th
     own = clean("even", 400, 4, 7)
     own[20::50, 2, 4] += 2 * STEP_MS
     world = world_with(own)
-    assert judged(world.last(60), Evidence()) == []
-    (finding,) = judged(world.last(60), Evidence(), longer=world)
+    assert judged(world.last_steps(60), Evidence()) == []
+    (finding,) = judged(world.last_steps(60), Evidence(), longer=world)
     assert (finding.kind, finding.ranks, finding.evidence["every"]) == ("periodic_straggler", [2], 50)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.processes.parallelism import measured, short, with_ddp
+from ddpmon.analysis.processes.parallelism import measured_sentence, short_name, with_ddp
 from ddpmon.messages import OWN_PHASES
 from tests.findings import causes, judged, of_kinds
 from tests.worlds import own_times, world_with
@@ -23,23 +23,23 @@ def collectives(transfer=30.0):
 
 
 def test_of_ddp_there_is_nothing_to_say():
-    assert measured("DDP", []) == measured("", []) == ""
-    assert short("DDP") == short("") == ""
+    assert measured_sentence("DDP", []) == measured_sentence("", []) == ""
+    assert short_name("DDP") == short_name("") == ""
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "DataParallel", "one process"])
 def test_every_other_kind_says_how_its_steps_end(kind):
-    assert "a step ends at the optimizer step" in measured(kind, [])
-    assert short(kind)
+    assert "a step ends at the optimizer step" in measured_sentence(kind, [])
+    assert short_name(kind)
     assert not with_ddp(kind)
 
 
 def test_what_is_not_measured_is_said():
-    assert "ddpmon does not measure forward and counts it as other" in measured("tensor parallel", ["forward"])
-    assert measured("one process", ["forward", "wait", "transfer"]).endswith("no rank waits for another")
-    assert "only with DDP" in measured("FSDP2", ["wait", "transfer"])
-    assert "ddpmon does not measure forward" in measured("DDP", ["forward"]), "its forward was not called"
-    assert measured("DDP + tensor parallel", []).endswith("DTensor's collectives")
+    assert "ddpmon does not measure forward and counts it as other" in measured_sentence("tensor parallel", ["forward"])
+    assert measured_sentence("one process", ["forward", "wait", "transfer"]).endswith("no rank waits for another")
+    assert "only with DDP" in measured_sentence("FSDP2", ["wait", "transfer"])
+    assert "ddpmon does not measure forward" in measured_sentence("DDP", ["forward"]), "its forward was not called"
+    assert measured_sentence("DDP + tensor parallel", []).endswith("DTensor's collectives")
 
 
 def test_collectives_that_hold_all_ranks_back_are_found_and_ddps_advice_is_not_given():

@@ -134,7 +134,7 @@ def test_steps_without_a_rank_that_is_out_of_data_are_set_apart_and_told_once_an
     assert pauses.times.paused_s[OUT_OF_DATA] == pytest.approx(2 * 79 * 0.005)
     assert [told.step for told in pauses.times.latest] == [99, 197]
     assert [
-        verdict.paused(told.kind, told.ranks, told.seconds, told.step, told.phase, 2) for told in pauses.for_events
+        verdict.paused_text(told.kind, told.ranks, told.seconds, told.step, told.phase, 2) for told in pauses.for_events
     ] == [f"rank 1 ran out of data after step {last}; the other ranks continue to train" for last in (20, 118)]
 
 

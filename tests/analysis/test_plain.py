@@ -8,13 +8,15 @@ import numpy as np
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import gpu_memory
-from ddpmon.analysis.kinds.kind import Words, plain
+from ddpmon.analysis.kinds.kind import Words, without_numpy
 from ddpmon.messages import encode
 from tests.findings import judged
 
 
 def test_numbers_of_numpy_become_pythons_own():
-    told = plain({"a": np.float64(1.5), "b": [np.int64(2), {"c": np.array([1.0, 2.0])}], "d": "x", "e": (np.True_,)})
+    told = without_numpy(
+        {"a": np.float64(1.5), "b": [np.int64(2), {"c": np.array([1.0, 2.0])}], "d": "x", "e": (np.True_,)}
+    )
     assert told == {"a": 1.5, "b": [2, {"c": [1.0, 2.0]}], "d": "x", "e": [True]}
     assert type(told["a"]) is float
     assert type(told["b"][0]) is int

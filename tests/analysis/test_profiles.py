@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis.processes.profile_text import MFU, chosen_ranks, text
+from ddpmon.analysis.processes.profile_text import MFU, chosen_ranks, profile_lines
 from ddpmon.analysis.processes.profiles import side_by_side, why_not_profiled
 from ddpmon.errors import UsageError
 from ddpmon.messages import MAX_PROFILED_RANKS, Operator, Profile, ProfiledRank, ProfileOutcome, ProfileView
@@ -52,7 +52,7 @@ def test_the_text_says_what_it_cost_and_fits_a_small_terminal() -> None:
         ProfiledRank(2, answered=True, first_step=40, last_step=45, steps=5, step_ms=34.06, usual_ms=30, cost_ms=85.2),
         ProfiledRank(0, answered=True, first_step=41, last_step=46, steps=5, step_ms=34.0, usual_ms=30.0, cost_ms=80.0),
     ]
-    lines = text(ProfileView(1, ranks, False, rows, "/runs/x/profiles/step-40-1.json"), 10)
+    lines = profile_lines(ProfileView(1, ranks, False, rows, "/runs/x/profiles/step-40-1.json"), 10)
     assert lines[0] == "rank 2: 5 steps of 34.1 ms under the profiler, 30.0 ms before; 85 ms to start and end it"
     assert "Steps 40 to 46 are marked as profiled: means and findings leave them out." in lines
     assert "trace: /runs/x/profiles/step-40-1.json (for ui.perfetto.dev)" in lines
@@ -67,7 +67,7 @@ def test_each_rank_without_a_profile_has_one_line() -> None:
     assert late.startswith("rank 1 finished no optimizer step in 20 s")
     assert failed == "rank 1: torch's profiler failed: RuntimeError: no"
     view = ProfileView(1, [ProfiledRank(1, why=own), ProfiledRank(0, steps=5)], True, [])
-    assert text(view, 10) == [own, "rank 0: waiting for the end of 5 steps"]
+    assert profile_lines(view, 10) == [own, "rank 0: waiting for the end of 5 steps"]
 
 
 def test_ranks_are_read_from_a_list_and_what_is_none_is_refused() -> None:
@@ -84,7 +84,7 @@ def test_the_text_of_counted_operations_has_the_mfu_and_no_trace():
     counted = ProfiledRank(
         0, answered=True, first_step=4, last_step=5, steps=1, usual_ms=80.0, flops=2.5e12, peak_flops=312e12
     )
-    share, steps, more = text(ProfileView(1, [counted], waits=False, rows=[]), 15)
+    share, steps, more = profile_lines(ProfileView(1, [counted], waits=False, rows=[]), 15)
     assert share == "rank 0: 2.50 TFLOP in a step, at 80.0 ms a step an MFU of 10% of 312 TFLOP/s"
     assert steps.startswith("Steps 4 to 5 are marked as profiled")
     assert more == MFU

@@ -22,7 +22,7 @@ def of(*parts):
 def fed(own, *, loss=None, parts=1, first=1):
     world = world_with(own, loss=loss, first=first)
     size = -(-len(world) // parts)
-    return of(*(world.between(begin, begin + size) for begin in range(0, len(world), size)))
+    return of(*(world.steps_between(begin, begin + size) for begin in range(0, len(world), size)))
 
 
 def rows(made, rank, steps=1, columns=40, late=()):

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.analysis.evidence import Evidence, Unsynchronised
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.messages import Digest
 
@@ -17,7 +17,7 @@ def found_in(told, world_size=4):
     replicas = Replicas()
     for rank, digests in told.items():
         replicas.add(rank, digests)
-    return findings(None, Evidence(world_size=world_size, difference=replicas.difference()))
+    return all_findings(None, Evidence(world_size=world_size, difference=replicas.difference()))
 
 
 def test_the_rank_that_differs_from_the_majority_is_named_since_when():
@@ -78,14 +78,14 @@ def unsynchronised(*counts, steps=200, last_at=200, told=(), all_came_on=True):
     for rank, digests in dict(told).items():
         replicas.add(rank, digests)
     every = [Unsynchronised(rank, count, last_at, steps) for rank, count in enumerate(counts)]
-    return findings(
+    return all_findings(
         None,
         Evidence(
             world_size=len(counts),
             step=steps if all_came_on else 0,
             unsynchronised=every,
             difference=replicas.difference(),
-            same=replicas.same(),
+            same=replicas.last_comparison(),
         ),
     )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.statistics.resampling import block_length, ratio, resampled
+from ddpmon.analysis.statistics.resampling import block_length, resampled, resampled_ratio
 
 
 def chained(steps, likeness, seed):
@@ -28,7 +28,7 @@ def test_two_runs_of_the_same_are_told_apart_about_as_seldom_as_promised(steps, 
     pairs = 20
     drawn = [resampled(chained(steps, likeness, seed)) for seed in range(2 * pairs)]
     apart = sum(
-        ratio(a.median, a.medians, b.median, b.medians).certain
+        resampled_ratio(a.median, a.medians, b.median, b.medians).is_certain
         for a, b in zip(drawn[:pairs], drawn[pairs:], strict=True)
     )
     assert apart <= 0.1 * pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.failures import FirstFailure
 from ddpmon.messages import Attempt
 
@@ -19,7 +19,7 @@ def attempts(*ends, ranks=(1,)):
 
 def found(ended, step=0, failed=None):
     evidence = Evidence(attempts=ended, step=step, failed=failed, world_size=2)
-    return [finding for finding in findings(None, evidence) if finding.kind == "restart_loop"]
+    return [finding for finding in all_findings(None, evidence) if finding.kind == "restart_loop"]
 
 
 @pytest.mark.parametrize("step", [0, 79, 81])

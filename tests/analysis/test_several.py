@@ -7,7 +7,7 @@ import pytest
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import kind_of
-from ddpmon.analysis.verdict import running
+from ddpmon.analysis.verdict import running_sentence
 from ddpmon.messages import OWN_PHASES, Finding
 from tests.findings import judged, unfold
 from tests.worlds import OWN, own_times, world_with
@@ -49,7 +49,7 @@ def test_ranks_that_gain_only_together_are_one_finding_with_what_all_gain(ranks,
     assert f"{finding.evidence['gain']:.2f}x faster if " in finding.text
     assert "fix all" in finding.advice
     assert kind_of(finding).is_one_of_several(finding), "the report says what mending them together gains"
-    assert running([finding], None).text == finding.text
+    assert running_sentence([finding], None).text == finding.text
 
 
 @pytest.mark.parametrize("late", [(1, 6), (1, 3, 6), ()])

@@ -37,10 +37,10 @@ def test_they_begin_with_the_last_change(world, found, first):
 
 
 def test_means_then_say_what_the_finding_says(world):
-    told = summarise(since_change(world.between(0, 130), [late(102)]))
+    told = summarise(since_change(world.steps_between(0, 130), [late(102)]))
     assert told.over_median[1] == pytest.approx(20 / 27.4, abs=0.03)
     assert abs(summarise(since_change(world, [late(102, 151)])).over_median).max() < 0.02
 
 
 def test_a_window_of_few_steps_is_taken_whole(world):
-    assert len(since_change(world.last(5), [late(199)])) == 5
+    assert len(since_change(world.last_steps(5), [late(199)])) == 5

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.slow_lines import line_of_ranks, line_words, slow_line, waits_for_workers
 from ddpmon.messages import OWN_PHASES, SampledStack, StackSamples
 from tests.worlds import own_times, records, world_of
@@ -109,7 +109,7 @@ def test_where_all_ranks_wait_for_data_the_line_is_part_of_the_finding():
     own = own_times(100, 4, noise=0.02)
     own[..., 0] += 40
     sampled = samples(2, stack(100, "dataset.py:57 load", FETCH, LOOP), step_ms=60.0, first=2)
-    (found,) = findings(world_of(records(own)), Evidence(stack_samples=[sampled]))
+    (found,) = all_findings(world_of(records(own)), Evidence(stack_samples=[sampled]))
     assert found.kind == "data_bound"
     assert found.evidence["line"] == "dataset.py:57 load"
     assert "in dataset.py:57" in found.text

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddpmon.analysis.processes.starts import SHARED_S, START_S, Starting, shared_line, start_still_s
-from ddpmon.analysis.run_state import Signs, state
+from ddpmon.analysis.run_state import Signs, derive_state
 from ddpmon.messages import Collective, Stack
 
 
@@ -99,7 +99,7 @@ def test_a_library_that_polls_in_the_shared_line_does_not_end_the_standstill():
 
 
 def test_a_start_that_stands_still_is_a_stall_until_it_comes_on():
-    assert state(Signs("running", start_still_s=16.0)) == "stalled"
-    assert state(Signs("running", start_still_s=16.0, all_left=True)) == "waiting"
-    assert state(Signs("running")) == "waiting"
-    assert state(Signs("failed", start_still_s=16.0)) == "failed"
+    assert derive_state(Signs("running", start_still_s=16.0)) == "stalled"
+    assert derive_state(Signs("running", start_still_s=16.0, all_left=True)) == "waiting"
+    assert derive_state(Signs("running")) == "waiting"
+    assert derive_state(Signs("failed", start_still_s=16.0)) == "failed"

@@ -21,7 +21,7 @@ def counted(world, parts):
     since = SinceStart()
     cuts = np.linspace(0, len(world), parts + 1).astype(int)
     for begin, end in itertools.pairwise(cuts):
-        since.append(world.between(begin, end))
+        since.append(world.steps_between(begin, end))
     return since.sums
 
 
@@ -44,9 +44,9 @@ def test_they_tell_what_all_steps_at_once_tell(parts):
 def test_steps_that_it_knows_are_not_counted_again():
     world = made()
     since = SinceStart()
-    since.append(world.between(0, 300))
-    since.append(world.between(200, 400))
-    since.append(world.between(390, 400))
+    since.append(world.steps_between(0, 300))
+    since.append(world.steps_between(200, 400))
+    since.append(world.steps_between(390, 400))
     assert since.sums.steps == 400
     assert since.sums.own_ms == pytest.approx(world.own_ms.sum(axis=0).tolist())
 
@@ -54,10 +54,10 @@ def test_steps_that_it_knows_are_not_counted_again():
 def test_it_goes_on_from_what_was_written_down():
     world = made()
     before = SinceStart()
-    before.append(world.between(0, 300))
+    before.append(world.steps_between(0, 300))
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(before.sums), type=StepSums)
     after = SinceStart(kept)
-    after.append(world.between(100, 400))
+    after.append(world.steps_between(100, 400))
     whole = counted(world, 1)
     assert (after.sums.first, after.sums.last, after.sums.steps) == (2, 401, 400)
     assert after.sums.own_ms == pytest.approx(whole.own_ms)
@@ -73,7 +73,7 @@ def test_other_ranks_start_it_anew():
 
 def test_no_step_is_no_sum():
     since = SinceStart()
-    since.append(made().between(0, 0))
+    since.append(made().steps_between(0, 0))
     assert since.sums is None
 
 

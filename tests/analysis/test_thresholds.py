@@ -20,21 +20,21 @@ def a(enter, **more):
 
 def test_what_reaches_it_makes_it_true_and_what_is_true_stays_so_while_it_keeps_enough():
     one = a(0.4, stay=0.2)
-    assert [one.reached(value) for value in (0.39, 0.4, 0.41)] == [False, True, True]
-    assert [one.reached(value, held=True) for value in (0.19, 0.2, 0.3)] == [False, True, True]
-    assert (one.asked(), one.asked(True)) == (0.4, 0.2)
+    assert [one.is_reached(value) for value in (0.39, 0.4, 0.41)] == [False, True, True]
+    assert [one.is_reached(value, held=True) for value in (0.19, 0.2, 0.3)] == [False, True, True]
+    assert (one.number_to_reach(), one.number_to_reach(True)) == (0.4, 0.2)
 
 
 def test_it_keeps_as_much_as_it_asks_for_unless_it_says_less():
     assert a(3).stay == 3
     assert a(2.0, stay=1.3).stay == 1.3
-    assert not a(0.4).reached(0.39, held=True)
+    assert not a(0.4).is_reached(0.39, held=True)
 
 
 def test_one_that_is_reached_from_above_stays_true_a_bit_higher():
     one = a(10.0, below=True, stay=20.0)
-    assert [one.reached(value) for value in (9.9, 10.0, 10.1)] == [True, True, False]
-    assert [one.reached(value, held=True) for value in (15.0, 20.0, 20.1)] == [True, True, False]
+    assert [one.is_reached(value) for value in (9.9, 10.0, 10.1)] == [True, True, False]
+    assert [one.is_reached(value, held=True) for value in (15.0, 20.0, 20.1)] == [True, True, False]
 
 
 @pytest.mark.parametrize(

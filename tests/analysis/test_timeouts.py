@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence, Wait
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.kinds.hang import NEAR, NOT_ENFORCED
 from ddpmon.analysis.kinds.kind import NEARLY_ALL
 from ddpmon.analysis.processes.hangs import Standstill
@@ -26,7 +26,7 @@ def evaluating(waited_s, **more):
 
 
 def named(evidence):
-    (finding,) = findings(None, evidence)
+    (finding,) = all_findings(None, evidence)
     return finding
 
 
@@ -61,7 +61,7 @@ def test_who_is_waited_for_is_named_with_its_line_and_when_the_run_ends():
 )
 def test_from_half_of_the_timeout_it_is_told_and_from_nine_tenths_it_is_critical(share, severity):
     """No sentence about a wait that went on long after its timeout would be true."""
-    found = findings(None, evaluating(share * TIMEOUT_S))
+    found = all_findings(None, evaluating(share * TIMEOUT_S))
     assert [finding.severity for finding in found] == ([severity] if severity else [])
 
 
@@ -108,13 +108,13 @@ def test_where_none_is_missing_the_network_is_to_be_looked_at():
 def test_a_hang_tells_who_and_where_and_this_until_when():
     evidence = evaluating(1000.0)
     both = Evidence(wait=evidence.wait, standstill=evidence.wait.standing)
-    assert [(f.kind, f.ranks) for f in findings(None, both)] == [("hang", [0]), ("timeout_near", [0])]
+    assert [(f.kind, f.ranks) for f in all_findings(None, both)] == [("hang", [0]), ("timeout_near", [0])]
 
 
 def test_it_is_announcer_once_and_when_little_is_left_and_its_end_too():
     before, told, news = [], [], Announcer()
     for waited_s in (800.0, 960.0, 1200.0, 1700.0):
-        now = findings(None, evaluating(waited_s), before)
+        now = all_findings(None, evaluating(waited_s), before)
         told += news.announce(before, now, waited_s)
         before = now
     told += news.announce(before, [], inf)

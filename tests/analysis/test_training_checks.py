@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.replicas import Inputs, Replicas
 from ddpmon.messages import DDP, FEW_WEIGHTS, INPUTS, NOT_PARALLEL, Digest
 from tests.worlds import own_times, rows, split_of
@@ -20,7 +20,7 @@ def told(kind, *, loss=None, rate=None, before=(), first=2, **evidence):
     if rate is not None:
         table["learning_rate"], table["has"] = rate, 3
     known = Evidence(**{"world_size": RANKS, "parallelism": DDP} | evidence)
-    return next((one for one in findings(split_of(table), known, before) if one.kind == kind), None)
+    return next((one for one in all_findings(split_of(table), known, before) if one.kind == kind), None)
 
 
 def alike(values):
@@ -48,7 +48,7 @@ def test_losses_that_become_equal_after_a_gap_in_the_steps_are_counted_from_ther
     other[:40, 3] += 1.0
     table = rows(own_times(STEPS, RANKS), loss=other)
     table["step"][40:] += 1000
-    found = findings(split_of(table), Evidence(world_size=RANKS, parallelism=DDP))
+    found = all_findings(split_of(table), Evidence(world_size=RANKS, parallelism=DDP))
     assert [one.since_step for one in found if one.kind == "same_data"] == [1042]
 
 
@@ -76,7 +76,7 @@ def test_the_rank_with_another_rate_is_named_unless_weights_stay_the_same():
     replicas = Replicas()
     for rank in range(RANKS):
         replicas.add(rank, [Digest(50, 0, 7, "0", 50)])
-    assert told("learning_rates_differ", rate=rate, same=replicas.same()) is None
+    assert told("learning_rates_differ", rate=rate, same=replicas.last_comparison()) is None
     rounded = np.full((STEPS, RANKS), 0.1) * (1 + 1e-15 * np.arange(RANKS))
     assert told("learning_rates_differ", rate=rounded) is None
     rate[-2:] = 0.1
@@ -119,7 +119,7 @@ def test_a_few_weights_narrow_down_since_when_all_of_them_differ():
         replicas.add(rank, [Digest(150, 0, rank, "0", 450, of=INPUTS)])
     difference = replicas.difference()
     assert (difference.same_at, difference.step) == (100, 150)
-    assert replicas.inputs() == Inputs(1, 0, 1)
+    assert replicas.input_comparison() == Inputs(1, 0, 1)
     text = told("replicas_differ", difference=difference).text
     assert text == "the weights of ranks 0-1 differ since a step between 100 and 150"
     for rank in range(2):

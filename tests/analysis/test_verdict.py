@@ -5,7 +5,7 @@ import pytest
 from ddpmon import numbers
 from ddpmon.analysis import verdict
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
-from ddpmon.analysis.run_state import Signs, state
+from ddpmon.analysis.run_state import Signs, derive_state
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import duration, named_ranks, rank_list
@@ -36,7 +36,7 @@ def said(told):
     ],
 )
 def test_the_state_follows_from_the_signs(signs, expected):
-    assert state(signs) == expected
+    assert derive_state(signs) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_state_follows_from_the_signs(signs, expected):
     ],
 )
 def test_while_waiting_it_says_for_what(facts, words):
-    sentence, severity = said(verdict.waiting(facts))
+    sentence, severity = said(verdict.waiting_sentence(facts))
     for word in words:
         assert word in sentence
     assert severity == "info"
@@ -67,7 +67,7 @@ def unarmed(why=FLAGS, seconds=30.0, ranks=(0, 1), **more):
 
 def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
     facts = Waiting(2, True, {}, frozenset({0, 1}), unarmed())
-    sentence, severity = said(verdict.waiting(facts))
+    sentence, severity = said(verdict.waiting_sentence(facts))
     assert sentence == (
         "both ranks run torch without the probe: put import ddpmon; ddpmon.init() into the script (with "
         "python -E, -I or -S, the probe cannot start)"
@@ -77,7 +77,7 @@ def test_ranks_that_run_torch_without_the_probe_are_told_with_what_to_do():
 
 def test_what_the_other_ranks_wait_for_is_told_too():
     facts = Waiting(4, True, {0: 1}, frozenset({0, 1, 2}), unarmed(ENVIRONMENT, ranks=(2,)))
-    sentence = verdict.waiting(facts).text
+    sentence = verdict.waiting_sentence(facts).text
     assert sentence.startswith("rank 2 runs torch without the probe: pass PYTHONPATH and DDPMON_* on to the ranks (")
     assert sentence.endswith(
         "); 1/4 ranks connected; not started: 3; started, not connected yet: 1; not yet in init_process_group: 0"
@@ -85,7 +85,7 @@ def test_what_the_other_ranks_wait_for_is_told_too():
 
 
 def test_processes_without_a_rank_are_told_by_their_pids():
-    sentence = verdict.waiting(Waiting(0, True, unarmed=unarmed(ranks=(None, None)))).text
+    sentence = verdict.waiting_sentence(Waiting(0, True, unarmed=unarmed(ranks=(None, None)))).text
     assert sentence.startswith("2 processes run torch without the probe: ")
     assert sentence.endswith("; pid 100 101)")
 
@@ -95,7 +95,7 @@ def test_processes_without_a_rank_are_told_by_their_pids():
 )
 def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(processes):
     facts = Waiting(2, True, {}, frozenset({0, 1}), processes)
-    assert said(verdict.waiting(facts)) == ("0/2 ranks connected; started, not connected yet: all", "info")
+    assert said(verdict.waiting_sentence(facts)) == ("0/2 ranks connected; started, not connected yet: all", "info")
 
 
 def test_many_ranks_are_named_in_few_words():
@@ -117,29 +117,29 @@ def test_many_ranks_are_named_in_few_words():
 def test_a_run_without_a_finding_says_how_even_it_is(ms, sentence):
     own = own_times(100, 4)
     own[:, 1, 0] += ms
-    assert said(verdict.running([], summarise(world_with(own)))) == (sentence, "info")
+    assert said(verdict.running_sentence([], summarise(world_with(own)))) == (sentence, "info")
 
 
 def test_the_gravest_finding_speaks():
     minor = Finding("telemetry_lost", "info", "a few lost")
     slow = Finding("straggler", "warn", "rank 1 is slow")
     bad = Finding("loss_not_finite", "critical", "loss is nan")
-    assert said(verdict.running([minor, slow, bad], None)) == ("loss is nan", "critical")
-    assert said(verdict.running([minor, slow], None)) == ("rank 1 is slow", "warn")
-    assert verdict.running([minor], None).severity == "info"
+    assert said(verdict.running_sentence([minor, slow, bad], None)) == ("loss is nan", "critical")
+    assert said(verdict.running_sentence([minor, slow], None)) == ("rank 1 is slow", "warn")
+    assert verdict.running_sentence([minor], None).severity == "info"
 
 
 def test_a_stall_names_the_rank_that_is_behind_or_where_each_is():
-    behind = verdict.stalled(34, {0: 12, 1: 11, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
+    behind = verdict.stalled_sentence(34, {0: 12, 1: 11, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
     assert behind == "no rank finished a step for 34 s; rank 1 at step 11, the others at 12"
-    even = verdict.stalled(34, {0: 12, 1: 12, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
+    even = verdict.stalled_sentence(34, {0: 12, 1: 12, 2: 12}, {0: "backward", 1: "data", 2: "backward"}, 3).text
     assert even.endswith("; 1 in data; 0, 2 in backward")
 
 
 @pytest.mark.parametrize(("state", "how"), [("done", "done in 3.0 s"), ("stopped", "stopped on request in 3.0 s")])
 def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
     waited = Waiting(2, unarmed=unarmed(seconds=0.0, gone=True))
-    sentence, severity = said(verdict.ended(state, [], 0, 3.0, None, waited))
+    sentence, severity = said(verdict.ended_sentence(state, [], 0, 3.0, None, waited))
     assert sentence.startswith(
         f"{how}, no step recorded: both ranks ran torch without the probe: put import ddpmon; ddpmon.init()"
     )
@@ -148,9 +148,9 @@ def test_a_run_that_nobody_watched_says_so_at_its_end(state, how):
 
 def test_a_run_whose_ranks_were_heard_was_watched():
     waited = Waiting(2, stages={0: 2}, unarmed=unarmed(ranks=(1,), gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step recorded"
+    assert verdict.ended_sentence("done", [], 0, 3.0, None, waited).text == "done in 3.0 s: no training step recorded"
     late = Waiting(2, unarmed=unarmed(LATE, gone=True))
-    assert verdict.ended("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step recorded"
+    assert verdict.ended_sentence("done", [], 0, 3.0, None, late).text == "done in 3.0 s: no training step recorded"
 
 
 def test_a_run_that_ended_well_keeps_what_held_it_back():
@@ -159,7 +159,7 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
     assert verdict.beside_state("done: 1,200 steps in 3m12s", "done", [], 1200) == "1,200 steps in 3m12s"
     assert verdict.beside_state("no step was seen", "done", [], 0) == "no step was seen"
     assert verdict.beside_state("it failed", "failed", [slow], 1200) == "it failed"
-    assert said(verdict.ended("done", [slow], 1200, 192, None)) == (
+    assert said(verdict.ended_sentence("done", [slow], 1200, 192, None)) == (
         "done: 1,200 steps in 3m12s; rank 1 is slow",
         "warn",
     )
@@ -170,10 +170,10 @@ def test_a_run_that_ended_well_keeps_what_cost_it_most_for_a_while():
         Finding("straggler", "info", text, since_step=1, until_step=until, cost_ms=30.0, cost_s=until * 0.03)
         for text, until in (("rank 1 was slow", 10), ("rank 2 was slow", 400))
     )
-    done = verdict.ended("done", [short, long, short], 1200, 192, None)
+    done = verdict.ended_sentence("done", [short, long, short], 1200, 192, None)
     assert said(done) == ("done: 1,200 steps in 3m12s; rank 2 was slow", "info")
     slow = Finding("straggler", "warn", "rank 3 is slow")
-    assert verdict.ended("done", [long, slow], 1200, 192, None).text.endswith("rank 3 is slow")
+    assert verdict.ended_sentence("done", [long, slow], 1200, 192, None).text.endswith("rank 3 is slow")
 
 
 def test_training_that_is_wrong_comes_before_what_costs_time():
@@ -181,7 +181,7 @@ def test_training_that_is_wrong_comes_before_what_costs_time():
     costly = Finding("communication_bound", "warn", "all-reduce transfers", cost_ms=20.0, cost_s=9.0)
     worse = Finding("replicas_differ", "critical", "weights differ")
     for listed, leads in (([wrong, costly], wrong), ([costly, wrong], costly), ([wrong, costly, worse], worse)):
-        assert verdict.ended("done", listed, 1200, 192, None).findings == (leads,)
+        assert verdict.ended_sentence("done", listed, 1200, 192, None).findings == (leads,)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_training_that_is_wrong_comes_before_what_costs_time():
 def test_what_is_over_is_told_in_as_many_words_as_fit(text, brief, sentence):
     over = Finding("loss_spiked", "info", text, [], since_step=100, until_step=120, brief=brief)
     summary = summarise(world_with(own_times(40, 4)))
-    told, severity = said(verdict.running([over], summary))
+    told, severity = said(verdict.running_sentence([over], summary))
     assert told.startswith(sentence)
     assert len(told) <= 76
     assert severity == "info"
@@ -210,29 +210,33 @@ def test_not_all_ranks_keep_up_beside_one_that_is_slow_by_little():
     over = Finding("straggler", "info", "rank 1 was slow", [1], since_step=10, until_step=39)
     slow = Finding("straggler", "info", "rank 2 is slow", [2], since_step=1, evidence={"excess_ms": 0.2})
     summary = summarise(world_with(own_times(40, 4)))
-    assert "keep up" in verdict.running([over], summary).text
-    assert "keep up" not in verdict.running([over, slow], summary).text
+    assert "keep up" in verdict.running_sentence([over], summary).text
+    assert "keep up" not in verdict.running_sentence([over, slow], summary).text
 
 
 def test_figures_do_not_make_another_topic_and_other_ranks_do():
     first, later = Waiting(4, True, {0: 1}), Waiting(4, True, {0: 1, 1: 1})
-    assert verdict.waiting(first).topic == verdict.waiting(later).topic
-    assert verdict.waiting(first).topic != verdict.waiting(Waiting(4, True, {0: 2})).topic
-    stands = [verdict.stalled(s, {0: 12, 1: at, 2: 12}, {}, 3).topic for s, at in ((34, 11), (35, 11))]
-    assert stands[0] == stands[1] != verdict.stalled(35, {0: 11, 1: 12, 2: 12}, {}, 3).topic
+    assert verdict.waiting_sentence(first).topic == verdict.waiting_sentence(later).topic
+    assert verdict.waiting_sentence(first).topic != verdict.waiting_sentence(Waiting(4, True, {0: 2})).topic
+    stands = [verdict.stalled_sentence(s, {0: 12, 1: at, 2: 12}, {}, 3).topic for s, at in ((34, 11), (35, 11))]
+    assert stands[0] == stands[1] != verdict.stalled_sentence(35, {0: 11, 1: 12, 2: 12}, {}, 3).topic
 
 
 def test_what_stands_out_of_a_verdict_is_who_or_what_it_is_about():
     slow = Finding("straggler", "warn", "rank 1 is slow: +3 ms data", lead=15)
-    ended = verdict.ended("failed", [], 9, 3.0, ("rank 2 failed first:", "rank 2 failed first: ValueError: a: b"))
-    pauses = verdict.pausing(PausingView("evaluation", [0, 1], 3.0), 2, verdict.running([slow], None))
+    ended = verdict.ended_sentence(
+        "failed", [], 9, 3.0, ("rank 2 failed first:", "rank 2 failed first: ValueError: a: b")
+    )
+    pauses = verdict.pausing_sentence(PausingView("evaluation", [0, 1], 3.0), 2, verdict.running_sentence([slow], None))
     told = {
-        "rank 1 is slow:": verdict.running([slow], None),
-        "both ranks run torch without the probe:": verdict.waiting(Waiting(2, True, {}, frozenset({0, 1}), unarmed())),
+        "rank 1 is slow:": verdict.running_sentence([slow], None),
+        "both ranks run torch without the probe:": verdict.waiting_sentence(
+            Waiting(2, True, {}, frozenset({0, 1}), unarmed())
+        ),
         "the recording cannot be written:": verdict.unwritable("disk full: /tmp"),
         "rank 2 failed first:": ended,
         "evaluation for 3.0 s; rank 1 is slow:": pauses,
-        "done in 3.0 s:": verdict.ended("done", [], 0, 3.0, None),
+        "done in 3.0 s:": verdict.ended_sentence("done", [], 0, 3.0, None),
     }
     for lead, made in told.items():
         assert made.text[: made.lead] == lead
@@ -244,10 +248,12 @@ def test_a_finding_is_told_only_where_all_of_its_words_are():
         "loss_spiked", "info", "rank 1 was slow" + " and slow" * 9, [], until_step=9, brief="rank 1 was slow"
     )
     summary = summarise(world_with(own_times(40, 4)))
-    assert verdict.running([over], summary).findings == ()
+    assert verdict.running_sentence([over], summary).findings == ()
     short = Finding("loss_spiked", "info", "rank 1 was slow", [], until_step=9)
-    assert verdict.running([short], summary).findings == (short,)
-    assert verdict.ended("done", [Finding("hang", "warn", "it hung")], 9, 3.0, None).findings[0].text == "it hung"
+    assert verdict.running_sentence([short], summary).findings == (short,)
+    assert (
+        verdict.ended_sentence("done", [Finding("hang", "warn", "it hung")], 9, 3.0, None).findings[0].text == "it hung"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.steps.what_if import gain, transfer_after
-from ddpmon.analysis.verdict import running
+from ddpmon.analysis.steps.what_if import gain_if_like_peers, transfer_after
+from ddpmon.analysis.verdict import running_sentence
 from tests.findings import judged
 from tests.worlds import OWN, own_times, world_with
 
@@ -32,7 +32,7 @@ def test_the_gain_holds_although_transfer_is_longer_when_ranks_arrive_together(s
         own[100:, 1, 2] += 0.25 * step_ms
         ill = run(own, together_ms=1.5, apart_ms=2.0)
         real = ill.step_ms[100:].sum() / well.step_ms[100:].sum()
-        errors.append(gain(ill.between(100, 300), 1, seen=ill) / real - 1)
+        errors.append(gain_if_like_peers(ill.steps_between(100, 300), 1, seen=ill) / real - 1)
     assert np.median(np.abs(errors)) <= most
     assert np.quantile(np.abs(errors), 0.9) <= 0.05
     assert abs(np.mean(errors)) <= most / 2  # neither hopeful nor gloomy
@@ -46,7 +46,7 @@ def test_the_gain_of_fixing_many_ranks_holds_although_few_show_their_chance(rank
         well = world_with(own)
         own[:, :slow, 2] += 0.25 * BASE_MS
         ill = world_with(own)
-        errors.append(gain(ill, range(slow)) / float(ill.step_ms.sum() / well.step_ms.sum()) - 1)
+        errors.append(gain_if_like_peers(ill, range(slow)) / float(ill.step_ms.sum() / well.step_ms.sum()) - 1)
     assert np.mean(errors) == pytest.approx(0, abs=0.007)
 
 
@@ -57,7 +57,7 @@ def test_the_gain_of_one_of_two_ranks_holds_although_its_delay_differs_in_each_s
     own[:, 1, 0] += np.random.default_rng(seed).exponential(40, 300)
     ill = world_with(own)
     real = ill.step_ms.sum() / well.step_ms.sum()
-    assert [gain(ill, 1), gain(ill, 1, "data")] == pytest.approx([real, real], rel=0.015)
+    assert [gain_if_like_peers(ill, 1), gain_if_like_peers(ill, 1, "data")] == pytest.approx([real, real], rel=0.015)
 
 
 def test_transfer_that_was_never_seen_is_not_made_up():
@@ -76,15 +76,15 @@ def test_a_change_that_is_none_is_the_real_step(seed, ranks, steps, noise):
     critical = np.maximum(world.critical, 0)
     simulated = world.slowest_ms + world.transfer_ms[np.arange(len(world)), critical]
     assert simulated.sum() == pytest.approx(world.step_ms.sum(), rel=0.005)
-    assert gain(world, []) == 1.0
-    assert gain(world, list(range(ranks))) == 1.0
+    assert gain_if_like_peers(world, []) == 1.0
+    assert gain_if_like_peers(world, list(range(ranks))) == 1.0
 
 
 def test_of_two_late_ranks_the_verdict_says_that_one_alone_gains_nothing():
     own = own_times(200, 4, noise=0.02)
     own[:, 1:3, 2] += 15
     found = judged(world_with(own), Evidence())
-    verdict = running(found, None)
+    verdict = running_sentence(found, None)
     assert verdict.severity == "warn"
     assert verdict.text.endswith("x faster if both are fixed")
     (finding,) = found
@@ -97,4 +97,4 @@ def test_a_big_world_gains_as_a_small_one():
     well = world_with(own)
     own[:, 7, 2] += 20
     ill = world_with(own)
-    assert gain(ill, 7) == pytest.approx(ill.step_ms.sum() / well.step_ms.sum(), rel=0.005)
+    assert gain_if_like_peers(ill, 7) == pytest.approx(ill.step_ms.sum() / well.step_ms.sum(), rel=0.005)

@@ -29,7 +29,7 @@ def test_what_is_kept_is_what_is_computed_from_scratch(seed, steps, parts):
     window = Window(steps)
     for i, (ranks, count) in enumerate(parts):
         window.append(world_with(own_times(count, ranks, noise=0.3, seed=seed + i)))
-        for world in (window.world(), window.world(seconds=0.2, at_least=7)):
+        for world in (window.as_world(), window.as_world(seconds=0.2, at_least=7)):
             assert set(world.means) == set(MEANED)
             check(world)
-            check(world.between(len(world) // 3, len(world) - 1))
+            check(world.steps_between(len(world) // 3, len(world) - 1))

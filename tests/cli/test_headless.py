@@ -108,7 +108,7 @@ def test_a_ctrl_c_that_comes_while_the_first_is_passed_on_counts(launch, monkeyp
     def request(run, now):
         passed_on.append(now)
         if now:
-            stop.request(run, now=True)
+            stop.request_stop(run, now=True)
         else:
             signals.stops += 1
 

@@ -35,7 +35,7 @@ def trains(launch, home):
     until(lambda: (shot := live.snapshot()) and shot.step >= 10, "steps", LONGEST_S)
     yield started, live
     live.close()
-    stop.request(started.run, now=True)
+    stop.request_stop(started.run, now=True)
     stop.wait_until_gone(started.run, 60)
 
 

@@ -4,7 +4,7 @@ import math
 
 from hypothesis import strategies as st
 
-from ddpmon.analysis.report import report
+from ddpmon.analysis.report import run_report
 from ddpmon.messages import Exit, Finding, RankView, RunView, Snapshot
 
 WORDS = st.text(st.sampled_from("ab |`*_<@日本\n\\\x1b[2J-é"), max_size=120) | st.sampled_from(
@@ -66,7 +66,7 @@ def snapshots(draw):
 @st.composite
 def reports(draw):
     """The report of any snapshot, with numbers of steps or without."""
-    made = report(draw(snapshots()), None, None)
+    made = run_report(draw(snapshots()), None, None)
     if draw(st.booleans()):
         made["steps"]["window"] = [draw(COUNTS), draw(COUNTS)]
         made["steps"]["step_ms"] = {name: draw(st.none() | st.floats(0, 1e12)) for name in made["steps"]["step_ms"]}

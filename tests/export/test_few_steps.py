@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ddpmon.analysis.report import report as make_report
+from ddpmon.analysis.report import run_report as make_report
 from ddpmon.analysis.steps.summary import DepartedRanks
 from ddpmon.export import markdown, report
 from ddpmon.messages import PHASES, PROTOCOL, STAGE_ENDED, Hello

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ddpmon.analysis.report import report as make_report
+from ddpmon.analysis.report import run_report as make_report
 from ddpmon.export import report
 from ddpmon.export.width import columns
 from ddpmon.messages import STAGE_TRAINING, Hello

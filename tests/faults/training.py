@@ -122,7 +122,7 @@ class Training:
         """Nothing of it is left."""
         try:
             for run in runs.all_runs():
-                stop.request(run, now=True)
+                stop.request_stop(run, now=True)
                 stop.wait_until_gone(run, 30)
         finally:
             self.starter.kill()

@@ -42,7 +42,7 @@ class Watched:
 
 
 def hangs(shot):
-    return [finding for finding in shot.findings if finding.kind == "hang" and finding.lasts]
+    return [finding for finding in shot.findings if finding.kind == "hang" and finding.is_lasting]
 
 
 @pytest.fixture
@@ -59,5 +59,5 @@ def watch(launch, home):
     yield start
     for watched in started:
         watched.source.close()
-        stop.request(watched.started.run, now=True)
+        stop.request_stop(watched.started.run, now=True)
         stop.wait_until_gone(watched.started.run, 30)

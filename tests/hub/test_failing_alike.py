@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ddpmon.analysis.processes.failures import first
+from ddpmon.analysis.processes.failures import first_failure
 from ddpmon.export import markdown, report
 from ddpmon.export.last_words import last_words
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Failure, Hello, encode
@@ -218,7 +218,7 @@ def test_the_line_in_which_compiled_code_crashed_is_told(stage, tmp_path):
     stage.save(world_size=1)
     ending = read_ending(stage.run)
     assert ending.last_lines == {0: "loading"}
-    why = first(ending.rows, [], ending.last_lines)
+    why = first_failure(ending.rows, [], ending.last_lines)
     assert why.cause == "killed by SIGSEGV, at crashes.py:5 reads_past_the_end"
     assert why.advice.startswith("A library crashed in a call from crashes.py:5 reads_past_the_end.")
 
@@ -252,7 +252,7 @@ def test_an_exception_before_torch_is_imported_is_told_with_its_line(stage, tmp_
         "Failures:\n[0]:\n  rank : 0 (local_rank: 0)\n  exitcode : 1 (pid: 9)\n"
     )
     ending = read_ending(stage.run)
-    why = first(ending.rows, [], ending.last_lines)
+    why = first_failure(ending.rows, [], ending.last_lines)
     assert (why.cause, why.exit) == (cause, "exit 1")
     assert (why.advice or "").startswith("Install the module" if "no_such_module" in last else "")
     (stage.dir / "logs" / "launcher.log").write_bytes(
@@ -269,7 +269,7 @@ def test_a_killed_rank_is_not_told_with_the_line_of_an_exception_that_it_only_pr
         "Failures:\n[0]:\n  rank : 0 (local_rank: 0)\n  exitcode : -9 (pid: 9)\n"
     )
     ending = read_ending(stage.run)
-    assert first(ending.rows, [], ending.last_lines).cause == "killed by SIGKILL"
+    assert first_failure(ending.rows, [], ending.last_lines).cause == "killed by SIGKILL"
 
 
 SAME_GPU = """[rank0]: Traceback …
@@ -322,7 +322,9 @@ def test_a_failed_assertion_on_a_gpu_is_told_with_its_condition(stage):
     for python, told in ((["[rank0]: Traceback …", f"[rank0]: {raised}"], raised), ([], watchdog)):
         stderr.write_text("\n".join([*assertions, *python, *cpp, ""]))
         assert read_ending(stage.run).last_lines == {0: f"{told}: `t >= 0` is false, Loss.cu:245"}
-    assert first([], [Failure(0, 1, 0, raised)], {0: f"{raised}: `t >= 0` is false, Loss.cu:245"}).cause.endswith("245")
+    assert first_failure(
+        [], [Failure(0, 1, 0, raised)], {0: f"{raised}: `t >= 0` is false, Loss.cu:245"}
+    ).cause.endswith("245")
 
 
 def test_the_banner_that_torchrun_prints_at_every_start_is_not_why_a_rank_ended(stage):

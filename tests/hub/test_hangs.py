@@ -42,7 +42,7 @@ def test_a_rank_that_ran_out_of_batches_is_named_though_both_wait(launch):
     shot = wait_for(lambda: (shot := watched.snapshot()) and "left the loop" in shot.verdict and shot, 180)
     (finding,) = hangs(shot)
     watched.close()
-    stop.request(started.run, now=True)
+    stop.request_stop(started.run, now=True)
     started.until_gone()
     assert (finding.ranks, finding.evidence["waiting"], shot.verdict) == ([1], [0], finding.text)
     assert finding.text == "rank 1 left the loop: barrier in uneven.py:23 train"
@@ -97,7 +97,7 @@ def in_workers_that_bring_nothing(watched):
     assert f"worker {pid}: in standing.py:" in finding.text
     assert finding.text.endswith(", without using a core; ranks 1-2 wait in DDP's gradient all-reduce")
     assert finding.evidence["workers"]["0"]["pid"] == pid
-    stop.request(watched.started.run)
+    stop.request_stop(watched.started.run)
     ended = watched.started.until_gone(60)
     last = next(one for one in report.build(runs.load(ended.id))["findings"] if one["kind"] == "hang")
     assert f"worker {pid}: in standing.py:" in last["text"]
@@ -125,7 +125,7 @@ def told_in_report_and_exports_while_it_runs_and_once_it_was_stopped(watched, cl
     assert made["steps"]["window"] == [2, shot.step]
     assert report.text(made).splitlines()[0].endswith("stalled, 3 ranks")
     assert 'state="stalled"} 1.0' in cli("export", "--format", "openmetrics").stdout
-    stop.request(watched.started.run, now=True)
+    stop.request_stop(watched.started.run, now=True)
     ended = watched.started.until_gone()
     made = report.build(runs.load(ended.id))
     assert next(f for f in made["findings"] if f["kind"] == "hang")["ranks"] == [0]

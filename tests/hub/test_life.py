@@ -171,8 +171,8 @@ def test_a_recording_that_cannot_be_written_is_said_once_and_the_run_is_still_se
 
 
 def test_a_fault_in_judging_costs_neither_the_recording_nor_the_view(stage, tmp_path):
-    fault = "import ddpmon.store.store\ndef findings(*_): raise IndexError('of our own')\n"
-    (tmp_path / "sitecustomize.py").write_text(f"{fault}ddpmon.store.store.findings = findings\n")
+    fault = "import ddpmon.store.store\ndef all_findings(*_): raise IndexError('of our own')\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{fault}ddpmon.store.store.all_findings = all_findings\n")
     stage.save(world_size=2)
     hub = stage.hub(before=["env", f"PYTHONPATH={tmp_path}"])
     train(stage, slow=1)

@@ -14,8 +14,8 @@ import pytest
 from ddpmon import runs, source
 from ddpmon.export import report
 from ddpmon.launch import exit_traces, processes, start, stop
-from ddpmon.launch.adoption import adopt, take_over
-from ddpmon.launch.prepare import Asked, prepare
+from ddpmon.launch.adoption import adopt_run, take_over
+from ddpmon.launch.prepare import Asked, prepare_run
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.launch.conftest import WAITS
 from tests.probe.conftest import SCRIPTS
@@ -32,7 +32,7 @@ def waiting(launch, tmp_path) -> Started:
 
 def kill(*killed: runs.Process) -> None:
     for process in killed:
-        processes.send(process, signal.SIGKILL)
+        processes.send_signal(process, signal.SIGKILL)
     for process in killed:
         wait_for(lambda process=process: not process.alive())
 
@@ -73,7 +73,7 @@ def test_commands_at_one_moment_start_one_supervisor(waiting, tmp_path):
     run = waiting.run
     kill(run.supervisor)
     found: list[runs.Run] = []
-    seeing = [threading.Thread(target=lambda: found.append(adopt(run))) for _ in range(4)]
+    seeing = [threading.Thread(target=lambda: found.append(adopt_run(run))) for _ in range(4)]
     for each in seeing:
         each.start()
     for each in seeing:
@@ -101,7 +101,7 @@ def test_who_comes_second_waits_until_the_next_supervisor_can_be_asked(waiting, 
     finally:
         os.close(lock)
         runs.update(waiting.id, supervisor=runs.Process(1 << 22, 1))
-    adopt(waiting.run)
+    adopt_run(waiting.run)
     (tmp_path / "go").touch()
     waiting.until_gone()
 
@@ -153,10 +153,10 @@ time.sleep(600)
     )
     started = launch(sys.executable, str(script), str(tmp_path), grace_s=600.0)
     wait_for((tmp_path / "ready").exists)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     wait_for((tmp_path / "asked").exists)
     kill(started.run.supervisor)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     wait_for(lambda: re.search(r"requested the stop again; [56]\d\d s", started.log("supervisor")))
     (tmp_path / "go").touch()
     assert started.until_gone().state() == "stopped"
@@ -174,7 +174,7 @@ def test_how_training_ended_that_nobody_saw_end_is_learnt_from_what_it_left(home
     run_id = runs.new_id()
     held = ["--steps", "30", "--hold", str(tmp_path / "go"), *options]
     asked = Asked(str(SCRIPTS / "small_ddp.py"), held, nproc="2")
-    started = Started(start.start(prepare(asked, run_id)).id)
+    started = Started(start.start_run(prepare_run(asked, run_id)).id)
     live = source.LiveSource(started.run)
     wait_for(lambda: (shot := live.snapshot()) and shot.step >= 5, 90)
     live.close()

@@ -36,7 +36,7 @@ def test_beginning_and_end_are_kept_and_what_is_between_is_counted(path, count):
     for at in range(0, count, 7):
         data = b"".join(printed[at : at + 7])
         assert log.write(data) == len(data)
-    log.finish()
+    log.close_with_note()
     kept, missing = whole(path)
     assert len(kept) + missing == 100 * count
     assert kept.endswith(b"".join(printed[-900:]))
@@ -52,8 +52,8 @@ def test_what_was_dropped_is_counted_though_the_line_that_said_so_is_discarded(p
     printed = lines(10_000)
     for at in range(0, 10_000, 100):
         log.write(b"".join(printed[at : at + 50]))
-        log.drop(5_000, "a test")
-    log.finish()
+        log.count_missing(5_000, "a test")
+    log.close_with_note()
     kept, missing = whole(path)
     assert len(kept) + missing == 1_000_000
 
@@ -63,7 +63,7 @@ def test_one_that_goes_on_with_a_log_counts_on(path):
     for part in range(0, 6_000, 100):
         log = BoundedLog(path, 100_000)
         log.write(b"".join(printed[part : part + 100]))
-        log.finish()
+        log.close_with_note()
     kept, missing = whole(path)
     assert len(kept) + missing == 600_000
     assert kept.endswith(printed[-1])
@@ -82,13 +82,13 @@ def test_a_full_disk_is_no_error_and_nothing_is_twice_or_torn(small_disk):
     assert taken < len(more)
     assert log.full
     assert log.write(more[taken:]) == 0
-    log.drop(150_000)
+    log.count_missing(150_000)
     disk.free()
     log._again_at = 0.0
     rest = more[150_000 + taken :]
     assert log.write(rest) == len(rest)
     assert not log.full
-    log.finish()
+    log.close_with_note()
     text = path.read_bytes()
     assert b"\n[ddpmon] 150,000 bytes of output are missing: the disk was full\n" in text
     kept, missing = whole(path)

@@ -120,7 +120,7 @@ def test_without_drain_and_supervisor_printing_neither_fails_nor_blocks_until_a_
     (tmp_path / "gone").touch()
     said("printed")
     wait_for(lambda: not supervisor.alive())  # else it is still the one that is asked to stop the run
-    stop.request(started.run)
+    stop.request_stop(started.run)
     started.until_gone(60)
     assert "x\na child\n" in printed(started)
 

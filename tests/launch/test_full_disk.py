@@ -29,7 +29,7 @@ def disk(small_disk, home, monkeypatch):
     yield made
     made.free()
     for run in runs.all_runs():
-        stop.request(run, now=True)
+        stop.request_stop(run, now=True)
         assert stop.wait_until_gone(run, 30)
 
 
@@ -73,7 +73,7 @@ def test_the_exit_code_reaches_who_waits_for_it_while_the_disk_is_full(disk, tmp
 
 def test_a_run_on_a_full_disk_can_be_stopped(waiting, disk):
     assert disk.is_full()
-    stop.request(waiting.run)
+    stop.request_stop(waiting.run)
     ended = waiting.until_gone()
     assert (ended.state(), ended.agent.alive()) == ("stopped", False)
     disk.free()
@@ -82,7 +82,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(waiting, disk):
 def test_how_a_run_ended_is_written_once_there_is_room(waiting, disk, tmp_path):
     """Even the reserved room cannot be written to on a file system that copies what it changes."""
     hub = waiting.run.hub
-    processes.send(hub, signal.SIGSTOP)  # A hub that cannot open its recording frees what it has written of it.
+    processes.send_signal(hub, signal.SIGSTOP)  # A hub that cannot open its recording frees what it has written of it.
     wait_for(lambda: proc.is_stopped(hub.pid))
     reserve = waiting.folder / "run.json.reserve"
     os.truncate(reserve, 0)
@@ -99,7 +99,7 @@ def test_how_a_run_ended_is_written_once_there_is_room(waiting, disk, tmp_path):
 
 def test_a_hub_that_dies_on_a_full_disk_is_started_again_and_serves(waiting, disk, tmp_path):
     first = waiting.run.hub
-    processes.send(first, signal.SIGKILL)
+    processes.send_signal(first, signal.SIGKILL)
     wait_for(lambda: not first.alive())
     disk.fill()  # what the hub had deleted and held open is free by now
     source = LiveSource(waiting.run)

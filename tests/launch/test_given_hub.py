@@ -112,7 +112,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(family, host):
 
 
 def test_ranks_are_told_that_a_hub_is_given_and_not_its_key():
-    armed = env.armed("x", {job_key.VARIABLE: KEY, "OTHER": "1"}, hub_given=True)
+    armed = env.rank_environment("x", {job_key.VARIABLE: KEY, "OTHER": "1"}, hub_given=True)
     assert job_key.VARIABLE not in armed
     assert (armed["OTHER"], armed["DDPMON_HUB_GIVEN"]) == ("1", "1")
-    assert env.armed("x", {})["DDPMON_HUB_GIVEN"] == "0"
+    assert env.rank_environment("x", {})["DDPMON_HUB_GIVEN"] == "0"

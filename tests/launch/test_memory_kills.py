@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export import report
-from ddpmon.launch.memory_kills import MemoryKills, count
+from ddpmon.launch.memory_kills import MemoryKills, read_kill_counts
 from tests.conftest import wait_for
 
 LIMIT_BYTES = 1 << 30
@@ -48,7 +48,7 @@ def proc(tmp_path):
 @pytest.mark.parametrize("place", ["a/b/", "a/", ""])
 def test_a_cgroup_of_version_2_counts_for_itself_or_the_closest_above_does(proc, place):
     files = {f"cg/{place}memory.events": "low 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n"}
-    assert count(proc("0::/a/b\n", {"cg": ("cgroup2", "rw", "/")}, **files)) == MemoryKills(2, None)
+    assert read_kill_counts(proc("0::/a/b\n", {"cg": ("cgroup2", "rw", "/")}, **files)) == MemoryKills(2, None)
 
 
 def test_a_cgroup_of_version_1_counts_beside_an_empty_version_2(proc):
@@ -60,24 +60,24 @@ def test_a_cgroup_of_version_1_counts_beside_an_empty_version_2(proc):
             "proc/vmstat": "pgfault 1\noom_kill 11\n",
         }
     )  # fmt: skip
-    assert count(made) == MemoryKills(3, 11)
+    assert read_kill_counts(made) == MemoryKills(3, 11)
 
 
 def test_in_a_container_the_mount_is_the_cgroup_itself(proc):
     for mounted in ("/docker/abc", "/elsewhere"):
         mounts = {"cg": ("cgroup", "rw,memory", mounted)}
         made = proc("4:memory:/docker/abc\n", mounts, **{"cg/memory.oom_control": "oom_kill 1\n"})
-        assert count(made).cgroup == 1
+        assert read_kill_counts(made).cgroup == 1
 
 
 @pytest.mark.parametrize("text", ["", "oom_kill", "oom_kill x\n", "oom_kill_disable 0\n"])
 def test_what_does_not_count_is_not_known(proc, text):
     made = proc("0::/\n", {"cg": ("cgroup2", "rw", "/")}, **{"cg/memory.events": text, "proc/vmstat": text})
-    assert count(made) == MemoryKills(None, None)
+    assert read_kill_counts(made) == MemoryKills(None, None)
 
 
 def test_without_proc_nothing_is_known(tmp_path):
-    assert count(tmp_path) == MemoryKills(None, None)
+    assert read_kill_counts(tmp_path) == MemoryKills(None, None)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_proc_nothing_is_known(tmp_path):
     ],
 )
 def test_only_what_rose_tells_something(before, now, where):
-    assert now.since(before) == where
+    assert now.increased_since(before) == where
 
 
 def limited_cgroup() -> Path | None:

@@ -9,7 +9,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec, start, torchrun
-from ddpmon.launch.prepare import Asked, again, prepare
+from ddpmon.launch.prepare import Asked, prepare_again, prepare_run
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +38,11 @@ def same(first, second, **changes) -> bool:
 
 
 def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
-    wanted = prepare(Asked("train.py", ["--lr", "0.1"], nproc="3", cwd=str(folder)), "id-1")
+    wanted = prepare_run(Asked("train.py", ["--lr", "0.1"], nproc="3", cwd=str(folder)), "id-1")
     assert (wanted.name, wanted.world_size, wanted.cwd) == ("train", 3, str(folder))
     assert wanted.argv[-4:] == ["--", "train.py", "--lr", "0.1"]
     assert "--nproc-per-node=3" in wanted.argv
-    module = prepare(Asked("package.train", module=True, cwd=str(folder)), "id-1")
+    module = prepare_run(Asked("package.train", module=True, cwd=str(folder)), "id-1")
     assert module.argv[-3:] == ["-m", "--", "package.train"]
 
 
@@ -57,7 +57,7 @@ def test_scripts_and_modules_are_looked_for_in_the_folder_they_run_in(folder):
 )
 def test_what_cannot_be_started_is_refused_in_one_line(folder, changes, said):
     with pytest.raises(UsageError) as caught:
-        prepare(dataclasses.replace(Asked("train.py", cwd=str(folder)), **changes), "id-1")
+        prepare_run(dataclasses.replace(Asked("train.py", cwd=str(folder)), **changes), "id-1")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -67,9 +67,9 @@ def test_a_run_is_started_again_as_it_was_but_for_where_its_ranks_write(folder):
         "train.py", ["--log-dir=/x/id-1/logs/ranks"], nproc="2", name="mine", cwd=str(folder),
         environment={"OMP_NUM_THREADS": "1"}, max_restarts=2, grace_s=7.0, buckets=True,
     )  # fmt: skip
-    first = prepare(asked, "id-1")
-    second = again(ended(first), "id-2")
-    assert same(second, prepare(asked, "id-2"), script_args=first.script_args)
+    first = prepare_run(asked, "id-1")
+    second = prepare_again(ended(first), "id-2")
+    assert same(second, prepare_run(asked, "id-2"), script_args=first.script_args)
 
 
 def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
@@ -77,7 +77,7 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
     armed = start.new_run(
         "id-1", name="mine", argv=command, script="python3", script_args=command[1:], cwd=str(folder), world_size=0
     )
-    assert same(again(ended(armed), "id-2"), armed)
+    assert same(prepare_again(ended(armed), "id-2"), armed)
 
 
 @pytest.mark.parametrize(
@@ -93,24 +93,24 @@ def test_a_command_that_was_armed_is_started_again_as_it_was(folder):
 def test_what_cannot_be_started_again_says_why(folder, changes, said):
     import os
 
-    run = ended(prepare(Asked("train.py", cwd=str(folder)), "id-1"))
+    run = ended(prepare_run(Asked("train.py", cwd=str(folder)), "id-1"))
     if "supervisor" in changes:
         changes = {**changes, "supervisor": runs.Process.of(os.getpid())}
     with pytest.raises(UsageError) as caught:
-        again(dataclasses.replace(run, **changes), "id-2")
+        prepare_again(dataclasses.replace(run, **changes), "id-2")
     assert said in str(caught.value)
 
 
 def test_what_an_older_torchrun_cannot_do_is_noted_when_it_starts_and_when_it_starts_again(folder, monkeypatch):
     asked = Asked("train.py", cwd=str(folder), grace_s=60.0)
-    monkeypatch.setattr(torchrun, "options", lambda: frozenset({"--shutdown-timeout"}))
-    newer = prepare(asked, "id-1")
+    monkeypatch.setattr(torchrun, "known_options", lambda: frozenset({"--shutdown-timeout"}))
+    newer = prepare_run(asked, "id-1")
     assert "--shutdown-timeout=60" in newer.argv
     assert newer.notes == []
-    monkeypatch.setattr(torchrun, "options", frozenset)
-    older = prepare(asked, "id-2")
+    monkeypatch.setattr(torchrun, "known_options", frozenset)
+    older = prepare_run(asked, "id-2")
     assert older.notes == [
         "--grace: torchrun in this version of torch has no --shutdown-timeout, so it kills ranks 30 s after a stop"
     ]
-    once_more = again(ended(newer), "id-2")
+    once_more = prepare_again(ended(newer), "id-2")
     assert (once_more.argv, once_more.notes) == (older.argv, older.notes)

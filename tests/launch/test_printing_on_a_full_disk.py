@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.launch import start
-from ddpmon.launch.prepare import Asked, prepare
+from ddpmon.launch.prepare import Asked, prepare_run
 from ddpmon.messages.folder import Places
 from ddpmon.probe import run_settings, stack_signal
 from tests.conftest import Started, wait_for
@@ -35,7 +35,7 @@ def test_a_rank_that_prints_much_on_a_full_disk_and_dies_is_heard_to_its_last_li
         "os.kill(os.getpid(), signal.SIGSEGV)\n"
     )
     run_id = runs.new_id()
-    started = Started(start.start(prepare(Asked(str(script), [str(tmp_path)]), run_id)).id)
+    started = Started(start.start_run(prepare_run(Asked(str(script), [str(tmp_path)]), run_id)).id)
     wait_for((tmp_path / "started").exists)
     disk.fill()
     (tmp_path / "full").touch()

@@ -122,7 +122,7 @@ os.kill(meant.pid, signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("send", ["send", "send_group"])
+@pytest.mark.parametrize("send", ["send_signal", "send_group"])
 def test_a_pid_that_is_given_to_another_in_the_last_moment_is_not_signalled(other_namespace, send):
     done = subprocess.run(
         [*other_namespace, sys.executable, "-c", REUSED, send], capture_output=True, text=True, check=False, timeout=60
@@ -132,7 +132,7 @@ def test_a_pid_that_is_given_to_another_in_the_last_moment_is_not_signalled(othe
     assert (done.stdout, done.stderr) == (f"{0:016x}\n", ""), "no signal is pending"
 
 
-@pytest.mark.parametrize("send", ["send", "send_group"])
+@pytest.mark.parametrize("send", ["send_signal", "send_group"])
 @pytest.mark.parametrize("refused", ["pidfd_open", "pidfd_send_signal"])
 def test_a_kernel_without_pidfds_signals_as_ever(monkeypatch, send, refused):
     from ddpmon.launch import processes

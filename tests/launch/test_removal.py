@@ -44,7 +44,7 @@ def test_all_of_it_goes_its_sockets_too(run):
     told = (runs.run_dir(run.id) / "run.json").stat().st_size
     assert removal.folder_bytes(runs.run_dir(run.id)) == 300_000 + len("words") + told
     assert removal.size_text(run) == f"{(300_005 + told) / 1000:.0f} kB"
-    removal.delete(run)
+    removal.delete_run(run)
     assert list(runs.runs_dir().iterdir()) == []
     assert not runs.socket_dir(run.id).exists()
 
@@ -52,13 +52,13 @@ def test_all_of_it_goes_its_sockets_too(run):
 def test_what_is_just_ending_is_refused(run, living):
     """run.json says that it ended, but its hub may still be writing the report."""
     with pytest.raises(UsageError, match="is ending"):
-        removal.delete(changed(run, supervisor=living))
+        removal.delete_run(changed(run, supervisor=living))
 
 
 def test_a_run_is_judged_by_what_it_is_now_not_by_what_was_shown(run, living):
     changed(run, ended_at=None, exit_code=None, supervisor=living)
     with pytest.raises(UsageError, match="is running"):
-        removal.delete(run)
+        removal.delete_run(run)
 
 
 def test_a_lost_run_of_which_a_process_lives_is_refused(run):
@@ -70,9 +70,9 @@ def test_a_lost_run_of_which_a_process_lives_is_refused(run):
     ) as left:  # fmt: skip
         left.stdout.read(2)
         with pytest.raises(UsageError, match="still has 1 process; ddpmon stop"):
-            removal.delete(lost)
+            removal.delete_run(lost)
         left.stdin.close()
-    removal.delete(lost)
+    removal.delete_run(lost)
     assert runs.all_ids() == []
 
 
@@ -81,9 +81,9 @@ def test_a_run_that_may_still_run_on_another_machine_is_left_to_that_one(run):
     with pytest.raises(
         UsageError, match="node07, and ddpmon cannot see it from here; delete the run there, or use ddpmon rm --f"
     ):
-        removal.delete(elsewhere)
+        removal.delete_run(elsewhere)
     assert runs.load(run.id) == elsewhere
-    removal.delete(elsewhere, force=True)
+    removal.delete_run(elsewhere, force=True)
     assert runs.all_ids() == []
 
 
@@ -92,7 +92,7 @@ def test_what_is_known_to_run_on_another_machine_is_not_deleted_by_force_either(
     lock = runs.hold(run.id)
     try:
         with pytest.raises(UsageError, match="runs on node07; stop it there first"):
-            removal.delete(elsewhere, force=True)
+            removal.delete_run(elsewhere, force=True)
     finally:
         os.close(lock)
     assert runs.load(run.id) == elsewhere
@@ -104,7 +104,7 @@ def test_where_it_cannot_be_moved_away_nothing_is_deleted(run, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.rename", refuse)
     with pytest.raises(DdpmonError, match="cannot be deleted: Permission denied"):
-        removal.delete(run)
+        removal.delete_run(run)
     assert removal.folder_bytes(runs.run_dir(run.id)) >= 300_000
     assert runs.load(run.id) == run
 
@@ -119,8 +119,8 @@ def test_what_the_disk_keeps_is_no_run_any_more_is_told_and_goes_with_the_next(r
         patch.setattr("shutil.rmtree", refuse)
         patch.setattr(runs, "remove_sockets", lambda _: None)
         with pytest.raises(DdpmonError, match="the run is deleted, except for some files in"):
-            removal.delete(run)
+            removal.delete_run(run)
     assert [each.id for each in runs.all_runs()] == [other.name]
     assert (runs.runs_dir() / f".deleted-{run.id}" / "telemetry.db").exists()
-    removal.delete(runs.load(other.name))
+    removal.delete_run(runs.load(other.name))
     assert list(runs.runs_dir().iterdir()) == []

@@ -8,7 +8,7 @@ from ddpmon.launch.kept_process import LONGEST_PAUSE_S, WELL_AFTER_S, KeptProces
 class Unstartable(KeptProcess):
     NAME, MEANWHILE, FIRST_PAUSE_S, END_S = "it", "", 0.5, 1.0
 
-    def _start(self):
+    def _start_process(self):
         raise OSError("no")
 
 
@@ -23,5 +23,5 @@ def test_pauses_grow_while_it_fails_and_begin_anew_after_it_lived():
         assert len(lines) == tries, "the pause is not over"
         at += pauses[-1]
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
-    process.ended(at + WELL_AFTER_S + 1, -9)
+    process.record_end(at + WELL_AFTER_S + 1, -9)
     assert re.fullmatch(r"it ended with -9 after .* again in 0\.5 s", lines[-1])

@@ -25,12 +25,12 @@ STEP = {
 
 
 def test_a_task_of_a_step_knows_its_place_and_where_all_meet():
-    place = slurm.nodes(STEP)
+    place = slurm.job_step_nodes(STEP)
     assert (place.count, place.rank, place.endpoint) == (4, 2, "gpu07:11880")
-    others = [slurm.nodes(STEP | {"SLURM_NODEID": str(node)}) for node in range(4)]
+    others = [slurm.job_step_nodes(STEP | {"SLURM_NODEID": str(node)}) for node in range(4)]
     assert {other.endpoint for other in others} == {"gpu07:11880"}
-    assert slurm.nodes(STEP | {"SLURM_STEP_ID": "4"}).endpoint != place.endpoint, "two steps of a job at once"
-    assert slurm.nodes(STEP | {"SLURM_STEP_RESV_PORTS": "12004-12007"}).endpoint == "gpu07:12004"
+    assert slurm.job_step_nodes(STEP | {"SLURM_STEP_ID": "4"}).endpoint != place.endpoint, "two steps of a job at once"
+    assert slurm.job_step_nodes(STEP | {"SLURM_STEP_RESV_PORTS": "12004-12007"}).endpoint == "gpu07:12004"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_task_of_a_step_knows_its_place_and_where_all_meet():
     ],
 )
 def test_elsewhere_there_is_one_node(environment):
-    assert slurm.nodes(environment) is None
+    assert slurm.job_step_nodes(environment) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ RUN = "20260101-000001-0001"
 def printed(request, tmp_path):
     """The writing end of a spool."""
     if request.param == "pipe":
-        made = spool.make(RUN, str(tmp_path), "launcher.log")
+        made = spool.make_pipe(RUN, str(tmp_path), "launcher.log")
         assert not list(tmp_path.iterdir())
     else:
         made = os.open(tmp_path / "stdout.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -29,7 +29,7 @@ only_files = pytest.mark.parametrize("printed", ["file"], indirect=True)
 
 
 def end_of(made):
-    return spool.opened(f"/proc/self/fd/{made}")
+    return spool.open_spool(f"/proc/self/fd/{made}")
 
 
 def test_what_was_printed_is_read_once_in_order_and_freed(printed):
@@ -40,11 +40,11 @@ def test_what_was_printed_is_read_once_in_order_and_freed(printed):
         data = b"%d %s\n" % (number, b"x" * random.randrange(2_000))
         os.write(printed, data)
         expected += data
-        piece = kept.read(random.randrange(1, 3_000))
-        kept.take(len(piece))
+        piece = kept.peek_bytes(random.randrange(1, 3_000))
+        kept.remove_bytes(len(piece))
         got += piece
-    while piece := kept.read(10_000):
-        kept.take(len(piece))
+    while piece := kept.peek_bytes(10_000):
+        kept.remove_bytes(len(piece))
         got += piece
     assert got == expected
     assert os.fstat(printed).st_blocks * 512 <= 4096
@@ -55,10 +55,10 @@ def test_what_was_printed_is_read_once_in_order_and_freed(printed):
 def test_another_reader_goes_on_where_the_first_ended(printed):
     first = end_of(printed)
     os.write(printed, b"taken " * 2_000 + b"left")
-    first.take(12_000)
+    first.remove_bytes(12_000)
     first.close()
     second = end_of(printed)
-    assert second.read(100) == b"left"
+    assert second.peek_bytes(100) == b"left"
     second.close()
 
 
@@ -66,8 +66,8 @@ def test_zeros_that_were_printed_are_output(printed):
     kept = end_of(printed)
     for data in (b"a\0b", b"\0" * 10_000, b"c"):
         os.write(printed, data)
-        assert kept.read(20_000) == data
-        kept.take(len(data))
+        assert kept.peek_bytes(20_000) == data
+        kept.remove_bytes(len(data))
     kept.close()
 
 
@@ -80,7 +80,7 @@ def test_a_limit_on_the_size_of_files_is_none_on_what_is_printed(printed):
             ["sh", "-c", "printf %1000s"], stdout=printed, check=True,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
         )  # fmt: skip
-    assert len(kept.read(100_000)) == 5_000
+    assert len(kept.peek_bytes(100_000)) == 5_000
     kept.close()
 
 
@@ -89,10 +89,10 @@ def test_a_pipe_that_nobody_can_print_into_any_more_has_ended(printed):
     kept = end_of(printed)
     writing = os.dup(printed)
     os.write(writing, b"last words")
-    assert (kept.unread(), kept.ended) == (10, False)
+    assert (kept.unread_bytes(), kept.ended) == (10, False)
     os.dup2(os.open(os.devnull, os.O_WRONLY), printed)
     os.close(writing)
-    assert (kept.unread(), kept.ended) == (10, True)
+    assert (kept.unread_bytes(), kept.ended) == (10, True)
     assert kept.close() == 10
 
 
@@ -102,8 +102,8 @@ def test_on_a_file_system_that_frees_nothing_all_is_read_once_too(printed, monke
     kept = end_of(printed)
     for number in range(5):
         os.write(printed, b"line %d\n" % number)
-        assert kept.read(100) == b"line %d\n" % number
-        kept.take(7)
+        assert kept.peek_bytes(100) == b"line %d\n" % number
+        kept.remove_bytes(7)
     kept.close()
 
 
@@ -111,9 +111,9 @@ def test_on_a_file_system_that_frees_nothing_all_is_read_once_too(printed, monke
 def test_a_spool_is_found_by_its_name_in_whoever_has_it_open(printed):
     child = subprocess.Popen(["sleep", "60"], stdout=printed)
     try:
-        found = dict(spool.held(RUN, "/nowhere", os.getpid()))
+        found = dict(spool.spools_in_use(RUN, "/nowhere", os.getpid()))
         assert found == {f"/proc/{child.pid}/fd/1": "launcher.log"}
-        assert not dict(spool.held("20260101-000001-0002", "/nowhere", os.getpid()))
+        assert not dict(spool.spools_in_use("20260101-000001-0002", "/nowhere", os.getpid()))
     finally:
         child.kill()
         child.wait()

@@ -91,7 +91,7 @@ def test_stop_is_ctrl_c_for_a_script_without_a_handler(python, tmp_path):
         """
     )
     ready(tmp_path)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     started.until_gone()
     assert (tmp_path / "finally-parent").exists()
     assert (tmp_path / "finally-child").exists()
@@ -101,7 +101,7 @@ def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):
     started = python(STUBBORN + STUBBORN_CHILD + READY + "time.sleep(600)", grace_s=600.0)
     ready(tmp_path)
     child = int((tmp_path / "child").read_text())
-    stop.request(started.run, now=True)
+    stop.request_stop(started.run, now=True)
     started.until_gone(15)
     assert not alive(child)
 
@@ -123,7 +123,7 @@ def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, t
         grace_s=600.0,
     )
     ready(tmp_path)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     wait_for((tmp_path / "saving").exists)
     with subprocess.Popen([ddpmon_program(), "stop"], stdout=subprocess.PIPE, text=True) as second:
         line = second.stdout.readline()
@@ -142,12 +142,12 @@ def test_a_stop_has_a_stopped_supervisor_go_on_once_the_folder_of_the_run_is_bac
     moved = written.rename(tmp_path / "moved.json")
     try:
         with pytest.raises(RunNotFoundError, match=f"if you moved its folder, move it to {started.folder}"):
-            stop.request(run)
+            stop.request_stop(run)
     finally:
         moved.rename(written)
     os.kill(run.supervisor.pid, signal.SIGSTOP)
     wait_for(lambda: proc.is_stopped(run.supervisor.pid))
-    stop.request(run)
+    stop.request_stop(run)
     assert started.until_gone().state() == "stopped"
     assert not alive(pid)
 
@@ -168,7 +168,7 @@ def test_a_stop_has_stopped_processes_of_the_run_go_on_to_save(python, tmp_path)
     pid = ready(tmp_path)
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: proc.is_stopped(pid))
-    stop.request(started.run)
+    stop.request_stop(started.run)
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()
 
@@ -194,7 +194,7 @@ def test_ranks_whose_launcher_takes_no_signal_are_signalled_themselves(python, t
         grace_s=600.0,
     )
     ready(tmp_path)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     assert started.until_gone().state() == "stopped"
     assert (tmp_path / "checkpoint").exists()
     assert "the launcher does not handle SIGTERM" in started.log("supervisor")
@@ -214,7 +214,7 @@ def test_ranks_that_an_asked_launcher_leaves_behind_while_it_forks_them_are_aske
         grace_s=600.0,
     )
     ready(tmp_path)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     assert started.until_gone().state() == "stopped"
     assert "sending SIGTERM to the ranks that the launcher did not end" in started.log("supervisor")
 

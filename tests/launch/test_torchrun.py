@@ -14,7 +14,7 @@ from ddpmon.launch import torchrun
 
 
 def parsed(script="train.py", args=(), module=False, nodes=None, max_restarts=0, grace_s=20.0):
-    line = torchrun.command(
+    line = torchrun.launch_command(
         script,
         list(args),
         module=module,
@@ -65,17 +65,17 @@ def test_brackets_around_an_address_of_ipv6_belong_to_the_endpoint_alone():
 
 
 def test_of_nodes_that_come_and_go_whose_address_is_the_endpoint_s_hosts_the_store():
-    first = parsed(nodes=torchrun.nodes("1:4", None, "127.0.0.1:29501"))
+    first = parsed(nodes=torchrun.node_options("1:4", None, "127.0.0.1:29501"))
     assert (first.nnodes, first.rdzv_conf, first.standalone) == ("1:4", "is_host=1", False)
     assert not addresses.is_own("192.0.2.1", 29501)
-    one = torchrun.nodes("1:1", None, None)
+    one = torchrun.node_options("1:1", None, None)
     assert (one.count, one.least) == (1, None)
 
 
 @pytest.mark.parametrize("text", ["0", "2:1", "0:4", "many", "1:2:3", ""])
 def test_a_number_of_nodes_that_cannot_be_is_refused(text):
     with pytest.raises(UsageError, match="give a number of machines, or MIN:MAX"):
-        torchrun.nodes(text, None, "a:1")
+        torchrun.node_options(text, None, "a:1")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def older(monkeypatch, tmp_path):
 
 
 def line(grace_s=20.0, args=()):
-    return torchrun.command(
+    return torchrun.launch_command(
         "train.py", list(args), module=False, nproc=2, nodes=torchrun.NodeOptions(), max_restarts=0, grace_s=grace_s,
         run_id="id-1", log_dir="/logs",
     )  # fmt: skip
@@ -114,8 +114,8 @@ def line(grace_s=20.0, args=()):
 def test_the_options_of_torchrun_are_read_from_its_source():
     parser = get_args_parser()
     taken = {word for action in parser._actions for word in action.option_strings if word.startswith("--")}
-    assert {word for word in taken if "_" not in word} - {"--help"} <= torchrun.options()
-    assert "--no-such-option" not in torchrun.options()
+    assert {word for word in taken if "_" not in word} - {"--help"} <= torchrun.known_options()
+    assert "--no-such-option" not in torchrun.known_options()
 
 
 @pytest.mark.parametrize("options", [("--nnodes", "--log-dir"), ()])

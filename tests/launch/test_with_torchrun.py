@@ -14,7 +14,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
 from ddpmon.launch import processes, start, stop
-from ddpmon.launch.prepare import Asked, prepare
+from ddpmon.launch.prepare import Asked, prepare_run
 from tests.conftest import Started, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -39,8 +39,8 @@ def ranks(home, tmp_path) -> Callable[..., Started]:
         script = tmp_path / "train.py"
         script.write_text(PRELUDE.format(here=str(tmp_path)) + textwrap.dedent(source))
         asked = Asked(str(script), nproc="2", max_restarts=max_restarts, grace_s=grace_s, cwd=str(tmp_path))
-        wanted = prepare(asked, runs.new_id())
-        return Started(start.start(dataclasses.replace(wanted, argv=[*prefix, *wanted.argv])).id)
+        wanted = prepare_run(asked, runs.new_id())
+        return Started(start.start_run(dataclasses.replace(wanted, argv=[*prefix, *wanted.argv])).id)
 
     return call
 
@@ -104,7 +104,7 @@ def test_after_a_stop_nothing_is_left_of_ranks_and_children_that_ignore_every_si
         grace_s=1.0,
     )
     pids = [int(pid) for line in told(tmp_path, "pids") for pid in line.split()]
-    stop.request(started.run)
+    stop.request_stop(started.run)
     assert started.until_gone().state() == "stopped"
     assert [pid for pid in pids if runs.Process.of(pid)] == []
     assert not processes.with_run_id(started.id)
@@ -127,6 +127,6 @@ def test_a_stop_lets_each_rank_save_though_torchrun_was_stopped_by_a_signal(rank
     started = ranks(SAVES.format(without=None))
     told(tmp_path, "ready")
     os.kill(started.run.agent.pid, signal.SIGSTOP)
-    stop.request(started.run)
+    stop.request_stop(started.run)
     assert started.until_gone().state() == "stopped"
     told(tmp_path, "checkpoint")

@@ -299,7 +299,7 @@ def test_the_machines_gpus_are_counted_named_and_held_against_what_torch_sees(
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml.set({key: value for index in range(count) for key, value in gpu(index).items()}, count=count)
-    assert spec._gpus() == count
+    assert spec._gpu_count() == count
     checks = list(machine.gpus(torch_sees))
     assert [check.level for check in checks] == levels
     assert last in checks[-1].text
@@ -323,7 +323,7 @@ def test_processes_that_use_a_gpu_are_a_note_with_what_they_hold(nvml: Nvml, mon
 def test_gpus_that_nvml_cannot_count_are_a_note(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml.set({"nvmlDeviceGetCount_v2.error": pynvml.NVML_ERROR_UNKNOWN})
-    assert spec._gpus() == 0
+    assert spec._gpu_count() == 0
     (check,) = machine.gpus(CUDA)
     assert (
         check.text

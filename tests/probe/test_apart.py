@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ddpmon.analysis.evidence import Evidence, Unsynchronised
-from ddpmon.analysis.findings import findings
-from ddpmon.analysis.processes.parallelism import measured
+from ddpmon.analysis.findings import all_findings
+from ddpmon.analysis.processes.parallelism import measured_sentence
 from ddpmon.analysis.processes.replicas import Replicas
 from ddpmon.messages import DDP, LOCAL_SGD, NOT_PARALLEL, PARALLEL_JOIN, Finding
 from ddpmon.probe.comparisons import Apart
@@ -32,11 +32,11 @@ def judged(ear: Ear) -> tuple[str, list[Finding]]:
     evidence = Evidence(
         world_size=2,
         difference=replicas.difference(),
-        same=replicas.same(),
+        same=replicas.last_comparison(),
         unsynchronised=updates,
         parallelism=parallelism,
     )
-    return parallelism, findings(None, evidence)
+    return parallelism, all_findings(None, evidence)
 
 
 @pytest.mark.e2e
@@ -47,7 +47,7 @@ def test_ranks_that_average_their_weights_now_and_then_are_described_and_no_faul
     assert bare_and_watched(ear, tmp_path, 2, SCRIPT, mode).same_weights()
     parallelism, found = judged(ear)
     assert parallelism == PARALLEL_JOIN.join([DDP, LOCAL_SGD])
-    assert "average their weights only now and then" in measured(parallelism, [])
+    assert "average their weights only now and then" in measured_sentence(parallelism, [])
     assert found == []
 
 

@@ -41,8 +41,8 @@ OWN = "ranks/exec/attempt_1/3/"
 
 def printed_into(spooled: int) -> str:
     """Return what a spool holds; it is taken."""
-    end = spool.opened(f"/proc/self/fd/{spooled}")
-    text = end.read(1 << 20).decode()
+    end = spool.open_spool(f"/proc/self/fd/{spooled}")
+    text = end.peek_bytes(1 << 20).decode()
     end.close()
     return text
 
@@ -52,7 +52,7 @@ class Spools:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.launcher = spool.make(RUN, str(folder), "launcher.log")
+        self.launcher = spool.make_pipe(RUN, str(folder), "launcher.log")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(folder / "drain.sock"))
         self.listener.listen()

@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.steps.alignment import Aligner
-from ddpmon.analysis.steps.waits import split
+from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.messages import SYNC_COLLECTIVE
 from tests.findings import judged
 from tests.probe.conftest import SCRIPTS, Both, Ear, adds_up, bare_and_watched, listening, watched
@@ -56,7 +56,7 @@ def test_a_rank_that_is_late_with_its_data_is_named(ear: Ear) -> None:
     for rank in (0, 1):
         aligner.add(rank, ear.steps(rank)[1:])
     (rows,) = aligner.pop_complete(final=True)
-    world = split(rows)
+    world = split_waits(rows)
     assert (world.critical == 1).mean() > 0.9
     own, wait = world.mean("own_ms"), world.mean("wait_ms")
     assert own[1] - own[0] > 20, "what it slept is its own time"

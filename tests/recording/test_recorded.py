@@ -119,7 +119,7 @@ def test_a_fault_in_judging_what_no_hub_judged_is_noted(home, monkeypatch):
         raise IndexError("of our own")
 
     monkeypatch.setattr("ddpmon.store.store.SURVIVED", (Exception,))
-    monkeypatch.setattr("ddpmon.store.store.findings", fault)
+    monkeypatch.setattr("ddpmon.store.store.all_findings", fault)
     notes = recorded_snapshot(run).notes
     assert "findings are out of date, because ddpmon's analysis failed (IndexError: of our own)" in notes
     assert "IndexError: of our own" in recorded.recorded_store(run).fault

@@ -111,13 +111,13 @@ def test_one_that_is_gone() -> None:
 def test_a_process_lives_and_is_signalled_also_where_no_file_is_free_to_read_of_it() -> None:
     program = (
         "import resource, signal, subprocess\n"
-        "from ddpmon.launch.processes import send\n"
+        "from ddpmon.launch.processes import send_signal\n"
         "from ddpmon.runs import Process, proc\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
         "process, boot = Process.of(child.pid), proc.boot_id()\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))\n"
         "assert process.alive() and proc.boot_id() == boot != ''\n"
-        "send(process, signal.SIGTERM)\n"
+        "send_signal(process, signal.SIGTERM)\n"
         "assert child.wait(30) == -signal.SIGTERM\n"
         "assert not process.alive()\n"
     )

@@ -47,7 +47,7 @@ def ended(home, script):
         runs.new_id(), name="train", argv=[sys.executable, str(script), *ARGS], script=sys.executable,
         script_args=[str(script), *ARGS], cwd=str(script.parent), world_size=0, environment=VARIABLES,
     )  # fmt: skip
-    run = start.start(wanted)
+    run = start.start_run(wanted)
     found = stop.wait_until_gone(run, 60.0)
     assert found is not None
     assert found.state() == "done"
@@ -88,14 +88,14 @@ def test_the_first_line_of_a_run_in_the_foreground_hides_them(cli, script):
 def test_started_again_it_has_them_once_more_unless_they_were_deleted(ended, script):
     (script.parent / "given.json").unlink()
     with runs.reserved() as run_id:
-        again = start.start(prepare.again(ended, run_id))
+        again = start.start_run(prepare.prepare_again(ended, run_id))
     assert again.script_args == ended.script_args, "who watches it is shown none either"
     wait_for((script.parent / "given.json").exists)
     assert stop.wait_until_gone(again, 60.0).state() == "done"
     assert given(script) == [ARGS, "t0ken-value"]
     (runs.run_dir(ended.id) / "secrets.json").unlink()
     with pytest.raises(RunNotFoundError, match=r"ddpmon cannot read the stored passwords of train .*: .*secrets\.json"):
-        prepare.again(ended, "20260101-000002-0002")
+        prepare.prepare_again(ended, "20260101-000002-0002")
 
 
 def test_a_run_without_secrets_has_no_file_of_them(launch):
@@ -107,12 +107,12 @@ def test_a_run_without_secrets_has_no_file_of_them(launch):
 
 def test_the_form_remembers_none_and_does_not_start_without_them(home):
     asked = Asked("train.py", ARGS, environment=VARIABLES, cwd="/tmp")
-    last_launch.remember(last_launch.typed(asked))
+    last_launch.store_form(last_launch.form_for(asked))
     assert not files_with(runs.home(), SECRETS)
-    last = last_launch.last()
+    last = last_launch.load_form()
     assert last.environment == "'HF_TOKEN=…' GREETING=hello"
     with pytest.raises(UsageError, match=r"--password …: ddpmon does not store secrets, so type this value again"):
-        last.asked()
+        last.requested_run()
 
 
 def test_what_is_written_of_a_run_is_for_its_user_alone_and_its_own_files_are_as_its_user_wants(cli, tmp_path):

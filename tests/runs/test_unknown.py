@@ -62,9 +62,9 @@ def test_stack_and_starting_it_again_are_refused(cli, far):
     with pytest.raises(
         UsageError, match="ddpmon cannot see it from here; stop it there first, then start the run again"
     ):
-        prepare.again(far, "20260101-000002-0002")
+        prepare.prepare_again(far, "20260101-000002-0002")
     with pytest.raises(DdpmonError, match="stop the run there"):
-        stop.request(far)
+        stop.request_stop(far)
 
 
 def test_its_recording_is_shown_as_far_as_it_goes_and_nothing_is_made_up_of_its_end(cli, home):

@@ -33,7 +33,7 @@ def store():
 
 def growth(store, now):
     store.judge(now, time.time())
-    return [(f.severity, f.ranks, f.lasts) for f in store.findings if f.kind == "memory_growth"]
+    return [(f.severity, f.ranks, f.is_lasting) for f in store.findings if f.kind == "memory_growth"]
 
 
 def give_up(process):

@@ -144,7 +144,7 @@ def test_ranks_that_stood_at_one_line_when_the_run_was_stopped_are_still_told(st
         process.mark_ended(42.0, left=False)
     assert judged(store, 42.0) == "stopped"
     (finding,) = store.findings
-    assert finding.lasts
+    assert finding.is_lasting
     assert ": all ranks are at" in finding.text
     assert "Delete the file" in finding.advice
 

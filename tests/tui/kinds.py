@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.processes.parallelism import measured
+from ddpmon.analysis.processes.parallelism import measured_sentence
 from ddpmon.messages import SYNC_COLLECTIVE, SYNC_KINDS, AllReduceView, EfficiencyView, RunView, Snapshot
 from tests.tui.snapshots import STARTED, four_on_cpu, replace
 
 
 def _of(parallelism: str, unmeasured: list[str], snapshot: Snapshot) -> Snapshot:
-    said = measured(parallelism, unmeasured)
+    said = measured_sentence(parallelism, unmeasured)
     ranks = [replace(rank, unmeasured=unmeasured, late_ms=None) for rank in snapshot.ranks]
     return replace(
         snapshot,

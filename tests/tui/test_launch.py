@@ -70,7 +70,7 @@ def started(monkeypatch):
         return FakeSource(snapshots.replace(snapshots.running(), run=snapshots.replace(
             snapshots.running().run, id=run.id, name=run.name)))  # fmt: skip
 
-    monkeypatch.setattr(launching, "start", start)
+    monkeypatch.setattr(launching, "start_run", start)
     monkeypatch.setattr(place, "attach", attach)
     return taken
 
@@ -100,7 +100,7 @@ def test_what_is_filled_in_is_started_and_then_watched(started, folder):
     assert (wanted.name, wanted.environment, wanted.cwd) == ("mine", {"A": "1", "B": "2"}, str(folder))
     assert "mine" in text.splitlines()[0]
     assert app.current_mode == "world"
-    assert last_launch.last() == LaunchForm("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
+    assert last_launch.load_form() == LaunchForm("train.py", "--lr '0 1'", "2", "mine", "A=1 B=2", str(folder))
 
 
 def test_the_right_arrow_completes_the_paths_of_script_and_folder(started, folder):
@@ -123,7 +123,7 @@ def test_the_right_arrow_completes_the_paths_of_script_and_folder(started, folde
 
 
 def test_the_next_form_begins_with_what_was_started_last(started, folder):
-    last_launch.remember(LaunchForm("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
+    last_launch.store_form(LaunchForm("-m package.train", "--epochs 3", "cpu", "", "OMP_NUM_THREADS=1", str(folder)))
     _, text = drive(snapshots.slow(), "n")
     for shown in ("-m package.train", "--epochs 3", "cpu", "OMP_NUM_THREADS=1", str(folder)[:40]):
         assert shown in text
@@ -141,7 +141,7 @@ WRONG = (
 
 
 def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folder):
-    last_launch.remember(LaunchForm("train.py", folder=str(folder)))
+    last_launch.store_form(LaunchForm("train.py", folder=str(folder)))
 
     def fill(field, value):
         def fill_in(app, _):
@@ -161,14 +161,14 @@ def test_what_is_wrong_is_told_in_the_form_and_nothing_is_started(started, folde
     ]  # fmt: skip
     drive(snapshots.slow(), *steps, size=(200, 24))
     assert started == []
-    assert last_launch.last() == LaunchForm("train.py", folder=str(folder)), "only what was started is remembered"
+    assert last_launch.load_form() == LaunchForm("train.py", folder=str(folder)), "only what was started is remembered"
 
 
 def test_a_supervisor_that_does_not_come_up_is_told_in_the_form(monkeypatch, folder):
     def start(*_):
         raise DdpmonError("the supervisor of run 1 does not start; /x/supervisor.log says why")
 
-    monkeypatch.setattr(launching, "start", start)
+    monkeypatch.setattr(launching, "start_run", start)
     _, text = drive(snapshots.slow(), "n", typed("train.py"), "enter", settle)
     assert "the supervisor of run 1 does not start" in text
     assert "┌─Start a run" in text
@@ -232,8 +232,8 @@ def test_the_form_at_any_size():
 @pytest.fixture
 def ended(folder, started):
     """A run that has ended and could be started again."""
-    remembered_run = launching.prepare(
-        LaunchForm("train.py", "--lr 1", "2", "old", "A=1", str(folder)).asked(), "20260909-120001-0001"
+    remembered_run = launching.prepare_run(
+        LaunchForm("train.py", "--lr 1", "2", "old", "A=1", str(folder)).requested_run(), "20260909-120001-0001"
     )
     return made(
         1, argv=remembered_run.argv, script_args=["--lr", "1"], cwd=str(folder), environment={"A": "1"}, name="old",

@@ -66,7 +66,7 @@ def test_more_and_fewer_steps():
 def test_the_cursor_reaches_every_rank_and_inspects_it():
     source = through_time.slow(64, late=5, per_host=8)
     app, _ = drive(source, "5", "G", "enter")
-    last = int(np.argsort(source.store.world.last(2).wait_ms.mean(axis=0), kind="stable")[-1])
+    last = int(np.argsort(source.store.world.last_steps(2).wait_ms.mean(axis=0), kind="stable")[-1])
     assert app.views["inspect"].pane.rank == last
     source = through_time.slow(64, late=5, per_host=8)
     app, _ = drive(source, "5", "j", "j", "g", "enter", "escape")

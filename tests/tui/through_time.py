@@ -49,7 +49,7 @@ def store_of(own, *, per_host=8, loss=None, findings=(), gpu=None):
         for rank in range(own.shape[1])
     }  # fmt: skip
     return SimpleNamespace(
-        since_start=since_start, last_steps=world.last,
+        since_start=since_start, last_steps=world.last_steps,
         heat=heat, sample_bins=sample_bins, longest_steps=longest_steps, histories=histories, world=world,
         findings=list(findings), profile=None, clock=Clock(0, 0.0), run=SimpleNamespace(created_at=0.0),
         registry=SimpleNamespace(

@@ -12,13 +12,13 @@ from ddpmon.analysis.kinds.kind import Kind, Moment, StepCost
 from ddpmon.analysis.kinds.relevance import BOUND, RELEVANT, SHORTEST_MS, STAYS, cost, gradient_transfer, lasting_cost
 from ddpmon.analysis.processes.causes import BYTES_PER_S, TIMES
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.processes.parallelism import collectives, parts, with_ddp
+from ddpmon.analysis.processes.parallelism import collectives, parallelism_kinds, with_ddp
 from ddpmon.analysis.slowness.slowdown import WORTH
-from ddpmon.analysis.statistics.arrays import column_medians, medians
+from ddpmon.analysis.statistics.arrays import column_medians, row_medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, over_peers, some_of
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
 
 LITTLE = 0.1
@@ -116,7 +116,7 @@ def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
     if len(rates) > 1:
         busy = max(rates, key=lambda name: rates[name])
         mine, theirs = rates[busy], float(np.median([rate for name, rate in rates.items() if name != busy]))
-        if TIMES.reached(mine / max(theirs, 1.0)) and BYTES_PER_S.reached(mine - theirs):
+        if TIMES.is_reached(mine / max(theirs, 1.0)) and BYTES_PER_S.is_reached(mine - theirs):
             return (
                 f" The network of {busy} carries {numbers.size(mine)}/s, and the networks of the other hosts carry"
                 f" {numbers.size(theirs)}/s. Look for other programs that use the link of {busy}."
@@ -173,7 +173,7 @@ def _of_collectives(parallelism: str, half: float) -> str:
         half: The gain if transfers took half of their time.
 
     """
-    kinds = parts(parallelism)
+    kinds = parallelism_kinds(parallelism)
     if FSDP2 in kinds:
         return (
             "If memory allows, set reshard_after_forward=False, which avoids the all-gathers in backward."
@@ -251,8 +251,8 @@ def unused_search(moment: Moment) -> Iterator[Finding]:
         return
     each_us = [sum(model.search_us for model in setup.models) * max(1, setup.reductions) for setup in setups]
     found, checks = cost(moment, max(each_us) / 1000), min(model.searches for model in models)
-    if SHORTEST_MS.reached(found.step_ms) and WORTH.reached(found.gain, held=moment.previous is not None):
-        beside = {"checks": counted(checks, "checked backward call")}
+    if SHORTEST_MS.is_reached(found.step_ms) and WORTH.is_reached(found.gain, held=moment.previous_finding is not None):
+        beside = {"checks": format_count(checks, "checked backward call")}
         facts = {"search_ms": found.cost_ms, "checked": checks}
         yield moment.finding(facts, moment.world.ranks, beside=beside, cost=found)
 
@@ -287,16 +287,18 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
     work. A rank that waits for a core leaves late as well, but has no slow link. With two ranks, ddpmon cannot decide
     whose link is slow.
     """
-    world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous is not None
+    world, ranks, stays = moment.world, len(moment.world.ranks), moment.previous_finding is not None
     means, conditions = world.mean("transfer_ms"), moment.evidence.conditions_by_rank
     least = max(
-        LEAST_MS.asked(stays), RELEVANT.asked(stays) * float(world.step_ms.mean()), moment.evidence.clocks_within_ms
+        LEAST_MS.number_to_reach(stays),
+        RELEVANT.number_to_reach(stays) * float(world.step_ms.mean()),
+        moment.evidence.clocks_within_ms,
     )
     slow = np.flatnonzero(means - np.median(means) >= least)
     if not len(slow) or len(slow) > (ranks - 1) // 2:
         return
     peers = np.delete(np.arange(ranks), slow)
-    over = world.transfer_ms[:, slow] - medians(world.transfer_ms[:, some_of(peers)])[:, None]
+    over = world.transfer_ms[:, slow] - row_medians(world.transfer_ms[:, some_of(peers)])[:, None]
     sure = np.min([column_medians(part) for part in np.array_split(over, PARTS)], axis=0) >= least
     if not sure.any():
         return

@@ -12,7 +12,7 @@ from ddpmon.analysis.kinds.late_ranks import SEVERAL_STRAGGLERS, straggler
 from ddpmon.analysis.kinds.relevance import COSTLY, RELEVANT, recurring_mean
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.core_rivals import rival_of, rivals_facts
-from ddpmon.analysis.words import counted, fitting, named_ranks, rank_list
+from ddpmon.analysis.words import fit_parts, format_count, named_ranks, rank_list
 from ddpmon.messages import CpuRivals, DeviceMark, Finding
 
 FEWEST_SAMPLES = 5
@@ -50,7 +50,7 @@ def cpu_starved(moment: Moment) -> Iterator[Finding]:
     Each host with waiting ranks has its own finding. The finding stays the same while ranks exit: the remaining ranks
     then get a core, but nobody has fixed the cause.
     """
-    before = {finding.subject: finding for finding in moment.held}
+    before = {finding.subject: finding for finding in moment.previous_findings}
     hosts: dict[str, list[Conditions]] = {}
     for one in moment.evidence.conditions:
         if one.starved:
@@ -67,7 +67,7 @@ def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None
     """Return the finding about the ranks of a host; None if they get the cores that they need."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
         return None  # Some ranks have just begun, so it is not yet known how many ranks share the cores.
-    least = RELEVANT.asked(before is not None)
+    least = RELEVANT.number_to_reach(before is not None)
     lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks if max(one.starved) >= least}
     starved = sorted(rank for rank, share in lasting.items() if share >= least)
     if not starved:
@@ -89,7 +89,7 @@ def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None
         **rivals_facts(rivals),
     }
     was_costly = before is not None and before.severity == "warn"
-    harms = COSTLY.reached(float(np.mean([lasting[rank] for rank in starved])), held=was_costly)
+    harms = COSTLY.is_reached(float(np.mean([lasting[rank] for rank in starved])), held=was_costly)
     words = _words(facts, starved, moment.evidence.world_size, rivals)
     return moment.finding(facts, starved, severity="warn" if harms else "info", words=words, subject=ranks[0].host)
 
@@ -106,8 +106,8 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         which = f"core{'s' if len(bound) > 1 else ''} {rank_list(bound, 0)}"
         lead = f"{many} may run on {which} alone, of {at_start}:"
         return Words(
-            fitting(lead, f" {each}"),
-            f"At their start the ranks had {counted(at_start, 'core')}; since then, something in the "
+            fit_parts(lead, f" {each}"),
+            f"At their start the ranks had {format_count(at_start, 'core')}; since then, something in the "
             "script has bound the ranks to fewer cores. os.sched_setaffinity binds processes to cores, "
             "and some builds of BLAS and OpenMP call it when they are imported."
             " DataLoader workers are bound to the same cores. Call os.sched_setaffinity(0, "
@@ -117,7 +117,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         )
     rival = rival_of(rivals, evidence["starved_share"])
     if rival.is_quota:
-        return Words(fitting(waits, rival.where), f"{rival.advice}.")
+        return Words(fit_parts(waits, rival.where), f"{rival.advice}.")
     if cores and ranks * threads > cores:
         lead = f"{many} on {cores} core{'s' if cores > 1 else ''}:"
         return Words(
@@ -126,9 +126,9 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
             lead=lead,
         )
     if rival.advice:
-        return Words(fitting(waits, rival.where), f"{rival.advice}.")
+        return Words(fit_parts(waits, rival.where), f"{rival.advice}.")
     return Words(
-        f"{waits} though there {'is' if cores == 1 else 'are'} {counted(cores, 'core')}" if cores else waits,
+        f"{waits} though there {'is' if cores == 1 else 'are'} {format_count(cores, 'core')}" if cores else waits,
         "Something other than the training threads uses the cores. Look for other programs, and for more DataLoader"
         f" workers than {evidence['host'] or 'the machine'} has cores for.",
     )
@@ -139,7 +139,7 @@ def _fewer_threads(cores: int, ranks: int, threads: int) -> str:
     if threads > 1 and cores >= ranks:
         return (
             f"Set OMP_NUM_THREADS={max(1, cores // ranks)}, which gives each rank its share of the"
-            f" {counted(cores, 'core')}."
+            f" {format_count(cores, 'core')}."
         )
     return (
         f"Start at most {cores} rank{'s' if cores > 1 else ''} here, or get more cores. If ranks share "

@@ -7,8 +7,8 @@ from itertools import takewhile
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.processes import failures
-from ddpmon.analysis.processes.explanation import explain, same_words
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.processes.explanation import explain_words, same_words
+from ddpmon.analysis.words import format_count, rank_list
 from ddpmon.messages import Attempt, Finding
 
 FEWEST_ATTEMPTS = 2
@@ -59,7 +59,7 @@ def restart_loop(moment: Moment) -> Iterator[Finding]:
     ranks could not connect do not count.
     """
     evidence = moment.evidence
-    alike = _failed_alike([one for one in evidence.attempts if not explain(one.cause or "").lost_peer])
+    alike = _failed_alike([one for one in evidence.attempts if not explain_words(one.cause or "").lost_peer])
     if len(alike) < FEWEST_ATTEMPTS:
         return
     latest = alike[-1]
@@ -70,7 +70,7 @@ def restart_loop(moment: Moment) -> Iterator[Finding]:
     numbers = [*(one.number for one in alike), *([evidence.attempts[-1].number + 1] if failed else [])]
     beside = {
         "numbers": rank_list(numbers, 0),
-        "after": f"after {counted(latest.steps, 'step')}" if latest.steps else "before their first step",
+        "after": f"after {format_count(latest.steps, 'step')}" if latest.steps else "before their first step",
         "headline": failures.headline(latest.ranks, cause, latest.world_size),
     }
     yield moment.finding({"attempts": len(numbers), "steps": latest.steps}, latest.ranks, beside=beside)

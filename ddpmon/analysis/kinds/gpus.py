@@ -57,7 +57,7 @@ def gpu_throttled(moment: Moment) -> Iterator[Finding]:
         return
     usual = median_of(one.gpu_clock_mhz for one in conditions if not one.gpu_throttled)
     clocks = {rank: one.gpu_clock_mhz for rank, one in held.items() if one.gpu_clock_mhz}
-    low = [rank for rank, mhz in clocks.items() if usual and SLOWER_CLOCK.reached(usual / mhz - 1)]
+    low = [rank for rank, mhz in clocks.items() if usual and SLOWER_CLOCK.is_reached(usual / mhz - 1)]
     reasons = sorted({reason for one in held.values() for reason in one.gpu_throttled})
     if not low and HARMLESS.issuperset(reasons):
         return

@@ -13,17 +13,17 @@ from ddpmon.analysis.processes.hangs import (
     NONE_MISSING,
     NOT_MET,
     Standstill,
-    absent,
-    alike,
+    absent_ranks,
+    explain_silence,
+    groups_by_stack,
     idle_gpus,
     lock_advice,
     not_heard,
-    silence,
     silence_line,
 )
 from ddpmon.analysis.processes.loaders import Worker
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import duration, fitting, named_ranks
+from ddpmon.analysis.words import duration, fit_parts, named_ranks
 from ddpmon.messages import MEETINGS, Collective, Finding, Stack
 
 BROKEN_GPU = (
@@ -45,7 +45,7 @@ def hang(moment: Moment) -> Iterator[Finding]:
     standstill = moment.evidence.standstill
     if standstill is None or not (standstill.stacks or standstill.silent or standstill.unheard):
         return
-    stacks, late = standstill.stacks, absent(standstill)
+    stacks, late = standstill.stacks, absent_ranks(standstill)
     waiting = sorted(rank for rank, stack in stacks.items() if stack.blocked and rank not in late)
     awaited = _awaited([stacks[rank] for rank in waiting])
     facts = {
@@ -59,7 +59,7 @@ def hang(moment: Moment) -> Iterator[Finding]:
         "unheard": sorted(standstill.unheard),
         "stacks": [
             {"ranks": ranks, "line": line_of(stacks[ranks[0]]), "frames": list(stacks[ranks[0]].frames)}
-            for ranks in alike(stacks)
+            for ranks in groups_by_stack(stacks)
         ],
         "disagreement": _disagreement(standstill),
         "gpus": {str(rank): asdict(one) for rank, one in sorted(standstill.gpus.items())} or None,
@@ -125,7 +125,7 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         lead = f"{named_gpu(late[0], standstill.gpus[late[0]].device)}:"
         return Words(f"{lead} {evidence_of(late[0], standstill.gpus)}{others_wait}", BROKEN_GPU, lead=lead)
     if standstill.silent:
-        text, todo = silence(standstill)
+        text, todo = explain_silence(standstill)
         line = silence_line(standstill)
         lead = f"{text}:" if line else ""
         return Words((f"{lead} in {line}" if line else text) + others_wait, todo, lead=lead)
@@ -228,14 +228,14 @@ def timeout_near(moment: Moment) -> Iterator[Finding]:
         "line": line,
         "gone": sorted(standing.gone) or None,
     }
-    severity: Severity = "critical" if NEARLY_ALL.reached(wait.waited_s / wait.timeout_s) else "warn"
+    severity: Severity = "critical" if NEARLY_ALL.is_reached(wait.waited_s / wait.timeout_s) else "warn"
     words, since = _words_of_wait(wait, sorted(late), line), standing.next_step
     yield moment.finding(facts, sorted(late), severity=severity, words=words, since_step=since)
 
 
 def awaited(standing: Standstill) -> Sequence[int]:
     """Return the ranks that did not arrive, the most certain first; else the ranks whose state is unknown."""
-    return absent(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
+    return absent_ranks(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 
 def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
@@ -252,10 +252,10 @@ def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"
     if not late:
         lead = "all ranks wait for each other:"
-        return Words(fitting(f"{lead} {end}"), NONE_MISSING, brief, lead)
+        return Words(fit_parts(f"{lead} {end}"), NONE_MISSING, brief, lead)
     if differ := wait.standing.disagreement:
         lead = "ranks wait for each other in different calls:"
-        return Words(fitting(f"{lead} {end}"), advice(differ, wait.standing.world_size), brief, lead)
+        return Words(fit_parts(f"{lead} {end}"), advice(differ, wait.standing.world_size), brief, lead)
     who = named_ranks(late, wait.standing.world_size)
     be, do = ("is", "does") if len(late) == 1 else ("are", "do")
     lead = f"all wait for {who}:"
@@ -266,7 +266,7 @@ def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
     )
     if wait.standing.gone:
         look = f"Look at the last output of {who} in the run's logs."
-    return Words(fitting(f"{lead} {end}"), look, brief, lead)
+    return Words(fit_parts(f"{lead} {end}"), look, brief, lead)
 
 
 def _when(left_s: float) -> str:

@@ -12,7 +12,7 @@ from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.statistics.arrays import Bools, last_run
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import fitting, named_ranks
+from ddpmon.analysis.words import fit_parts, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
 Severity: TypeAlias = Literal["info", "warn", "critical"]
@@ -97,16 +97,16 @@ class Moment:
         return self.steps
 
     @property
-    def held(self) -> list[Finding]:
+    def previous_findings(self) -> list[Finding]:
         """Return the findings of this kind in the previous judgement; each lasts until clearly below its threshold."""
         return [finding for finding in self.before if finding.kind == self.kind.name]
 
     @property
-    def previous(self) -> Finding | None:
+    def previous_finding(self) -> Finding | None:
         """Return the finding of the previous judgement, for a kind of which there is at most one."""
-        return next(iter(self.held), None)
+        return next(iter(self.previous_findings), None)
 
-    def since(self, world: World, begin: int = 0) -> int:
+    def first_step(self, world: World, begin: int = 0) -> int:
         """Return the first step of a finding, for a kind of which there is at most one.
 
         Args:
@@ -114,7 +114,7 @@ class Moment:
             begin: Index of the first step that shows it. If that is 0, the first step that was reported before remains.
 
         """
-        before = self.previous
+        before = self.previous_finding
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
 
     def streak(self, world: World, holds: Bools, least: float | None = None) -> Streak | None:
@@ -129,7 +129,7 @@ class Moment:
         begin = last_run(holds)
         if len(world) - begin < (LASTING.enter if least is None else least):
             return None
-        since = self.since(world, begin)
+        since = self.first_step(world, begin)
         return Streak(since, int(world.step[-1]) - since + 1)
 
     def finding(
@@ -174,7 +174,7 @@ class Moment:
 def worded(headline: str, advice: str, facts: Mapping[str, Any]) -> Words:
     """Return words made from templates such as those of `Kind`, and from facts."""
     lead, *parts = (part.format_map(facts) for part in headline.split("|"))
-    text = fitting(lead + "".join(parts[:1]), *parts[1:])
+    text = fit_parts(lead + "".join(parts[:1]), *parts[1:])
     return Words(text, advice.format_map(facts) or None, lead=lead if parts else "")
 
 
@@ -187,7 +187,7 @@ def named_as(ranks: Sequence[int], world_size: int) -> dict[str, Any]:
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
     """Return whether `part` is left out beside `whole`: `whole` is a reason to act, and `part` still lasts."""
-    return whole.severity != "info" and part.lasts
+    return whole.severity != "info" and part.is_lasting
 
 
 @dataclass(frozen=True)
@@ -294,15 +294,15 @@ class Kind:
         """Return a finding with these words and the properties of this kind. Evidence that is None is left out."""
         known = {name: value for name, value in evidence.items() if value is not None}
         return Finding(
-            self.name, severity, words.text, list(ranks), phase, evidence=plain(known), advice=words.advice,
-            brief=words.brief, explains=self.explains, device=self.device, lead=len(words.lead), **plain(more),
+            self.name, severity, words.text, list(ranks), phase, evidence=without_numpy(known), advice=words.advice,
+            brief=words.brief, explains=self.explains, device=self.device, lead=len(words.lead), **without_numpy(more),
         )  # fmt: skip
 
 
-def plain(value: Any) -> Any:
+def without_numpy(value: Any) -> Any:
     """Return a value without numpy's numbers and arrays, which messages and reports cannot contain."""
     if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
+        return {key: without_numpy(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [without_numpy(inner) for inner in value]
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

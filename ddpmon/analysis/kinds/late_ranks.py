@@ -7,7 +7,7 @@ from functools import partial
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.slow import has_company, slow_ranks
-from ddpmon.analysis.kinds.slow_words import turn_steps, words, words_of_turns
+from ddpmon.analysis.kinds.slow_words import slowdown_words, turn_steps, words_of_turns
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.messages import Finding
 
@@ -79,7 +79,7 @@ def straggler(moment: Moment) -> Iterator[Finding]:
     """A rank is slow, although it has as much work as the others."""
     kinds = {kind.name: kind for kind in LATE}
     for one in slow_ranks(moment, {"rank", "ranks", "host"}):
-        yield one.finding(kinds[one.kind_name], words)
+        yield one.finding(kinds[one.kind_name], slowdown_words)
 
 
 LATE = (PERIODIC_STRAGGLER, SLOW_HOST, SEVERAL_STRAGGLERS, straggler, LOAD_IMBALANCE, LATE_IN_BURSTS)
@@ -95,7 +95,7 @@ LATE = (PERIODIC_STRAGGLER, SLOW_HOST, SEVERAL_STRAGGLERS, straggler, LOAD_IMBAL
 def run_slowed(moment: Moment) -> Iterator[Finding]:
     """All ranks take longer than before."""
     for one in slow_ranks(moment, {"all"}):
-        yield one.finding(moment.kind, words)
+        yield one.finding(moment.kind, slowdown_words)
 
 
 @Kind(
@@ -110,9 +110,9 @@ def run_slowed(moment: Moment) -> Iterator[Finding]:
 def moving_straggler(moment: Moment) -> Iterator[Finding]:
     """A different rank is slow each time. No rank is slow for long, but every step waits for a slow rank."""
     for one in slow_ranks(moment, {"rotating"}):
-        one.before = moment.previous
+        one.before = moment.previous_finding
         facts = {
-            "load_balance_moving": StepSums.of(one.part).efficiency.load_balance_moving,
+            "load_balance_moving": StepSums.from_world(one.part).efficiency.load_balance_moving,
             "excess_ms": one.slowdown.excess_ms,
             "phase_excess_ms": one.excess_ms,
             "gain": one.slowdown.gain,

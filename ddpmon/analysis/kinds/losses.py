@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
-from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, median
-from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, series_median
+from ddpmon.analysis.statistics.excess import SMOOTHED, running_median
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
@@ -91,19 +91,23 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     others, and differ from it by many standard errors. Replicas have the same weights, and random shards of the data do
     not differ that much.
     """
-    world, stays = moment.world, moment.previous is not None
+    world, stays = moment.world, moment.previous_finding is not None
     if len(world.ranks) < 2 or not world.has_finite_losses:
         return
     blocks = world.loss[len(world) % BLOCK_STEPS :].reshape(-1, BLOCK_STEPS, len(world.ranks)).mean(axis=1)
     means = blocks.mean(axis=0)
-    error = median(blocks.std(axis=0, ddof=1)) / len(blocks) ** 0.5
-    middle = float(means.min()) if len(means) == 2 else median(means)
+    error = series_median(blocks.std(axis=0, ddof=1)) / len(blocks) ** 0.5
+    middle = float(means.min()) if len(means) == 2 else series_median(means)
     away = np.abs(means - middle)
-    far = (away > JUMP.asked(stays) * error) & (away > (TIMES.asked(stays) - 1) * abs(middle)) & (away > ROUNDING)
+    far = (
+        (away > JUMP.number_to_reach(stays) * error)
+        & (away > (TIMES.number_to_reach(stays) - 1) * abs(middle))
+        & (away > ROUNDING)
+    )
     if far.any() and far.sum() <= len(means) / 2:
         ranks, loss = [world.ranks[column] for column in np.flatnonzero(far)], float(means[far][away[far].argmax()])
         facts = {"loss": loss, "median_loss": middle, "error": error}
-        yield moment.finding(facts, ranks, since_step=moment.since(world))
+        yield moment.finding(facts, ranks, since_step=moment.first_step(world))
 
 
 @Kind(
@@ -123,7 +127,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     world = moment.world
     if not world.has_finite_losses:
         return
-    smooth = steady(world.loss.mean(axis=1))  # One or two odd batches do not matter.
+    smooth = running_median(world.loss.mean(axis=1))  # One or two odd batches do not matter.
     at = _last_jump(smooth)
     if at is None:
         return
@@ -131,7 +135,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     up = smooth[at:]
     usual = was + (TIMES.stay - 1) * abs(was) + stray
     calm = np.flatnonzero(up <= usual)
-    ended = bool(len(calm)) and median(smooth[-LATELY:]) <= usual
+    ended = bool(len(calm)) and series_median(smooth[-LATELY:]) <= usual
     # The running median rises two steps after the loss does.
     at += SMOOTHED // 2
     first, when = _first_rank(world.loss, at)
@@ -155,8 +159,8 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
 def _usual(smooth: Floats, at: int) -> tuple[float, float]:
     """Return the median loss before an index, and the standard deviation of the values around it."""
     before = smooth[max(0, at - BEFORE) : at]
-    was = median(before)
-    return was, SIGMAS_PER_MAD * median(np.abs(before - was))
+    was = series_median(before)
+    return was, SIGMAS_PER_MAD * series_median(np.abs(before - was))
 
 
 def _last_jump(smooth: Floats) -> int | None:

@@ -73,7 +73,7 @@ def _growing(moment: Moment, *names: str) -> list[_Growth]:
     found = [
         _Growth(one, name, one.trends[name])
         for one in moment.evidence.memory
-        if one.trends and STARTING_S.reached(one.trained_s)
+        if one.trends and STARTING_S.is_reached(one.trained_s)
         for name in names
         if name in one.trends
     ]
@@ -141,12 +141,12 @@ def _growth(
     first = grown[0]
     size, per_s = int(getattr(first.memory, first.name) or 0), first.trend.per_s
     ranks, times = sorted({one.memory.rank for one in grown}), per_s * 3600 / max(size, 1)
-    full, span_s, is_harmful = "", None, HARMFUL_PER_HOUR.reached(times)
+    full, span_s, is_harmful = "", None, HARMFUL_PER_HOUR.is_reached(times)
     if left_bytes is not None:
         paces = zip(*(one.trend for one in together), strict=True)
         mean_s, longest_s, shortest_s = (left_bytes / sum(each) for each in paces)
-        is_harmful |= FULL_WITHIN_S.reached(mean_s)
-        if CERTAIN.reached(longest_s / max(shortest_s, 1e-9)):
+        is_harmful |= FULL_WITHIN_S.is_reached(mean_s)
+        if CERTAIN.is_reached(longest_s / max(shortest_s, 1e-9)):
             span_s, full = [round(shortest_s), round(longest_s)], time_range(shortest_s, longest_s)
     text = fitting_parts(
         f"{lead} {numbers.size(per_s * 60)} a minute",
@@ -163,7 +163,7 @@ def _growth(
 def nearly_full(memory: Iterable[Memory]) -> dict[int, float]:
     """Return the used share of each nearly full GPU, by rank."""
     shares = {one.rank: (one.gpu_used_bytes or 0) / one.gpu_total_bytes for one in memory if one.gpu_total_bytes}
-    return {rank: share for rank, share in shares.items() if NEARLY_FULL.reached(share)}
+    return {rank: share for rank, share in shares.items() if NEARLY_FULL.is_reached(share)}
 
 
 @Kind(
@@ -191,7 +191,7 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
     yield moment.finding(
         {"share": shares[worst], "left_bytes": left},
         ranks,
-        severity="warn" if FULL.reached(shares[worst]) else "info",
+        severity="warn" if FULL.is_reached(shares[worst]) else "info",
         beside={
             "rank": worst,
             "left": numbers.size(left),
@@ -216,11 +216,11 @@ def allocator_retries(moment: Moment) -> Iterator[Finding]:
 
     The finding covers all ranks with such an allocator, and names the rank with the most releases.
     """
-    least = RETRIES.asked(moment.previous is not None)
+    least = RETRIES.number_to_reach(moment.previous_finding is not None)
     found = {
         one.rank: one
         for one in moment.evidence.memory
-        if one.retry_seconds >= least and STARTING_S.reached(one.trained_s)
+        if one.retry_seconds >= least and STARTING_S.is_reached(one.trained_s)
     }
     if found:
         rank, most = max(found.items(), key=lambda pair: pair[1].retry_seconds)

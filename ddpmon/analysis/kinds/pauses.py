@@ -57,7 +57,7 @@ def _each(moment: Moment) -> Iterator[Finding]:
         latest = [one for one in times.latest if one.kind == name]
         # Fewer than two may still be kept of most kinds, if other kinds have taken their place.
         recurs = count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], times.last))
-        if not RELEVANT.reached(share) or not recurs:
+        if not RELEVANT.is_reached(share) or not recurs:
             continue
         facts = {"of": name, "seconds": seconds, "count": count, "share": share}
         cost_ms = seconds * 1e3 / max(1, times.last)
@@ -74,7 +74,7 @@ def _each(moment: Moment) -> Iterator[Finding]:
         if kind == STARTING_WORKERS:
             takes = f"each start of DataLoader workers{who} takes {duration(seconds / count)}"
             headline, look = None, _keep_workers(loader for _, loader in moment.evidence.loaders)
-            costly = seconds / count * 1e6 >= LEAST_US.enter and COSTLY.reached(share)
+            costly = seconds / count * 1e6 >= LEAST_US.enter and COSTLY.is_reached(share)
         yield moment.finding(
             facts, ranks, severity="warn" if costly else "info", headline=headline, subject=name,
             beside={"takes": takes, "look": look, "took": duration(seconds)},
@@ -105,7 +105,7 @@ def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cos
 
     """
     rank, most = next(iter(Counter(one.ranks[0] for one in latest).most_common(1)), (0, 0))
-    if len(latest) < FEWEST or not MOSTLY.reached(most / len(latest)):
+    if len(latest) < FEWEST or not MOSTLY.is_reached(most / len(latest)):
         return
     steps = [one.step for one in latest if one.ranks[0] == rank]
     every = round(statistics.median(after - before for before, after in pairwise(steps)))
@@ -114,7 +114,7 @@ def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cos
         {**facts, "every": every},
         [rank],
         phase,
-        severity="warn" if COSTLY.reached(facts["share"]) else "info",
+        severity="warn" if COSTLY.is_reached(facts["share"]) else "info",
         headline="{who} pauses for {usual} every {every:,} steps, in {phase}:| {share:.0%} of the time",
         advice="Look at what {who} does every {every:,} steps: during a pause, p on Inspect (or ddpmon stack) shows the"
         " Python line. Move logging, sampling or file work to a thread, or do it on all ranks at once.",

@@ -57,15 +57,15 @@ def lasting_cost(
 
     """
     found = cost(moment, float(each_ms.mean()))
-    enough = recurring_mean(each_ms) >= threshold.asked(moment.previous is not None) * found.step_ms
-    return found if SHORTEST_MS.reached(found.step_ms) and enough and found.cost_ms >= least_ms else None
+    enough = recurring_mean(each_ms) >= threshold.number_to_reach(moment.previous_finding is not None) * found.step_ms
+    return found if SHORTEST_MS.is_reached(found.step_ms) and enough and found.cost_ms >= least_ms else None
 
 
 def cost(moment: Moment, cost_ms: float) -> StepCost:
     """Return the cost of a problem that takes `cost_ms` of a mean step."""
     step_ms = max(float(moment.world.step_ms.mean()), 1e-9)
     gain = step_ms / max(step_ms - cost_ms, 1e-3)
-    return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.since(moment.world))
+    return StepCost(step_ms, cost_ms, cost_ms / step_ms, gain, moment.first_step(moment.world))
 
 
 def most_ranks(world: World, phase: int) -> Floats:

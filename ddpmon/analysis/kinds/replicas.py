@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.processes.parallelism import meant_to_differ, trains_apart, with_ddp
 from ddpmon.analysis.steps.window import FEWEST
-from ddpmon.analysis.words import WIDTH, counted, named_ranks
+from ddpmon.analysis.words import WIDTH, format_count, named_ranks
 from ddpmon.messages import BATCH_NORM, DDP, OTHER_BUFFERS, UNREDUCED, Finding, Model
 
 FEWEST_UPDATES = 3
@@ -163,7 +163,7 @@ def _as_many_as_fit(model: Model) -> str:
     verb = "is" if model.unreduced_count == 1 else "are"
     texts = [f"{_listed(model, many)}, which {verb} trained" for many in range(len(model.unreduced), 0, -1)]
     room = WIDTH - len("DDP does not reduce ")
-    none = f"{counted(model.unreduced_count, 'parameter')} that {verb} trained"
+    none = f"{format_count(model.unreduced_count, 'parameter')} that {verb} trained"
     return next((text for text in texts if len(text) <= room), none)
 
 
@@ -199,7 +199,8 @@ def independent_copies(moment: Moment) -> Iterator[Finding]:
         headline = "{compared:,} processes, no collective in {steps}: each trains its own model"
     yield moment.finding(
         {"same_at_step": same_at, "compared": evidence.world_size, "steps_without_collective": quiet or None},
-        ranks, headline=headline, beside={"who": who, "why": why, "steps": counted(quiet, "step")}, since_step=since,
+        ranks, headline=headline, beside={"who": who, "why": why, "steps": format_count(quiet, "step")},
+        since_step=since,
     )  # fmt: skip
 
 
@@ -210,5 +211,5 @@ def _steps_without_collectives(moment: Moment) -> int:
         return 0
     if moment.evidence.difference is None and not ((world.loss == world.loss[:, :1]) & world.has_loss).all():
         return 0
-    begun = moment.previous is not None and "steps_without_collective" in moment.previous.evidence
+    begun = moment.previous_finding is not None and "steps_without_collective" in moment.previous_finding.evidence
     return int(world.step[-1]) if begun else len(world)

@@ -76,7 +76,7 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
     others_ms = (world.wait_ms + world.transfer_ms - world.exposed_ms)[begin:]
     repeated = int((losses[1:] == losses[:-1]).sum())
     is_made = not moment.evidence.inputs.compared and others_ms.max() > 0
-    return not is_made and CHANCE.reached(((repeated + 1) / (len(losses) + 1)) ** len(losses))
+    return not is_made and CHANCE.is_reached(((repeated + 1) / (len(losses) + 1)) ** len(losses))
 
 
 @Kind(
@@ -185,6 +185,6 @@ def uneven_batches(moment: Moment) -> Iterator[Finding]:
     yield moment.finding(
         {"batches": [*batches.values()], "steps": steps},
         [rank for rank, count in batches.items() if count == least],
-        severity="warn" if NEARLY_ALL.reached(steps / least) else "info",
+        severity="warn" if NEARLY_ALL.is_reached(steps / least) else "info",
         beside={"least": least, "theirs": f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"},
     )

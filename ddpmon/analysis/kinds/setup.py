@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.kinds.relevance import RELEVANT
-from ddpmon.analysis.words import counted, named_ranks, rank_list
+from ddpmon.analysis.words import format_count, named_ranks, rank_list
 from ddpmon.messages import Finding
 from ddpmon.messages.setup import ANOMALY, DETAIL, LAUNCH_BLOCKING
 
@@ -113,10 +113,10 @@ def telemetry_lost(moment: Moment) -> Iterator[Finding]:
     evidence, lost = moment.evidence, moment.evidence.lost
     if not lost:
         return
-    share, made = lost / (lost + evidence.records), counted(evidence.records + lost, "record")
+    share, made = lost / (lost + evidence.records), format_count(evidence.records + lost, "record")
     ranks = evidence.lost_ranks if len(evidence.lost_ranks) < evidence.world_size else ()
     beside = {
-        "records": counted(lost, "record of a step", "records of steps"),
+        "records": format_count(lost, "record of a step", "records of steps"),
         "whose": f" of {named_ranks(ranks, evidence.world_size)}" if ranks else "",
         "were": "was" if lost == 1 else "were",
         "read": evidence.records,
@@ -126,7 +126,7 @@ def telemetry_lost(moment: Moment) -> Iterator[Finding]:
     yield moment.finding(
         {"lost": lost, "share": share},
         ranks,
-        severity="warn" if RELEVANT.reached(share) else "info",
+        severity="warn" if RELEVANT.is_reached(share) else "info",
         headline=damaged if evidence.damaged else None,
         beside=beside,
     )

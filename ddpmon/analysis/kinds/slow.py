@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from ddpmon.analysis.kinds.kind import Kind, Moment, Words
-from ddpmon.analysis.processes.causes import Cause, Lateness, cause
-from ddpmon.analysis.processes.conditions import lone_host, typical
-from ddpmon.analysis.processes.data_readers import loading, loading_facts
+from ddpmon.analysis.processes.causes import Cause, Lateness, find_cause
+from ddpmon.analysis.processes.conditions import lone_host, typical_conditions
+from ddpmon.analysis.processes.data_readers import loading_facts, loading_samples
 from ddpmon.analysis.processes.slow_lines import SlowLine, line_facts, line_of_ranks
 from ddpmon.analysis.slowness.slowdown import WORTH, Scope, Slowdown
-from ddpmon.analysis.statistics.arrays import medians
+from ddpmon.analysis.statistics.arrays import row_medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, some_of
-from ddpmon.analysis.steps.even_work import Even, Work, even, work_of
+from ddpmon.analysis.steps.even_work import Even, Work, even_distribution, work_of
 from ddpmon.analysis.steps.named_phases import NamedPhase, explaining_phase
-from ddpmon.analysis.steps.what_if import gain
+from ddpmon.analysis.steps.what_if import gain_if_like_peers
 from ddpmon.messages import OWN_PHASES, Episode, Finding, StackSamples
 
 BEGINNING = 5
@@ -59,7 +59,7 @@ class SlowRanks:
         self.steps = self.last - slowdown.since + 1
         end = int(np.searchsorted(world.step, self.last, side="right"))
         begin = min(int(np.searchsorted(world.step, slowdown.since)), end - 1)
-        self.part = world.between(begin, end)
+        self.part = world.steps_between(begin, end)
         """The steps of the slowdown in the window."""
         self.excess_ms = slowdown.phases_ms[slowdown.phase]
         """Excess in the phase that has most of it."""
@@ -70,7 +70,9 @@ class SlowRanks:
         self.from_the_start = slowdown.since <= BEGINNING
         # If forward is not measured, it counts as other.
         self.may_be_forward = slowdown.phase == "other" and "forward" in moment.evidence.unmeasured
-        about = (f for f in moment.before if f.ranks == list(slowdown.ranks) and "pattern" in f.evidence and f.lasts)
+        about = (
+            f for f in moment.before if f.ranks == list(slowdown.ranks) and "pattern" in f.evidence and f.is_lasting
+        )
         self.before: Finding | None = next(about, None)
         """The finding about this slowdown in the previous judgement."""
 
@@ -101,7 +103,7 @@ class SlowRanks:
         """
         one = self.slowdown
         was_warning = self.before is not None and self.before.severity == "warn"
-        acts = WORTH.reached(max(self.gain, self.gain_together), held=was_warning) and one.changed != "others"
+        acts = WORTH.is_reached(max(self.gain, self.gain_together), held=was_warning) and one.changed != "others"
         cost_ms = one.cost_ms * self.mendable_share
         of_slow_s = cost_ms / 1e3 / max(1.0, one.share * self.steps)
         episodes = [Episode(first, last, of_slow_s * (last - first + 1), [one.phase]) for first, last in one.stretches]
@@ -114,7 +116,7 @@ class SlowRanks:
     @property
     def evidence(self) -> dict[str, Any]:
         """Return facts for the report; values that are unknown or usual are None."""
-        one, why, named, more = self.slowdown, self.why, self.named, self.more_work
+        one, why, named, more = self.slowdown, self.process_cause, self.named_phase, self.more_work
         facts: dict[str, Any] = {
             "excess_ms": one.excess_ms,
             "phase_excess_ms": self.excess_ms,
@@ -137,11 +139,11 @@ class SlowRanks:
             "critical_share": self.part.waited_for(self.columns) or None,
             "peers_wait_ms": float(self.part.wait_ms[:, self.peers].mean()),
             "alone_gain": self.alone_gain,
-            "starved_share": typical(self.conditions).starved_share if self.conditions else None,
+            "starved_share": typical_conditions(self.conditions).starved_share if self.conditions else None,
             "host": self.host,
             "gc_ms": self.gc_ms,
-            **(line_facts(self.line) if self.line else {}),
-            **(loading_facts(self.loaded) if self.loaded else {}),
+            **(line_facts(self.slow_line) if self.slow_line else {}),
+            **(loading_facts(self.loader_samples) if self.loader_samples else {}),
             **(why.evidence if why else {}),
             **({"cause" if why.began == "with" else "remark": why.name} if why and why.began != "unknown" else {}),
             **({"named": named.name, "named_ms": named.mine_ms, "peers_named_ms": named.peers_ms} if named else {}),
@@ -172,7 +174,7 @@ class SlowRanks:
         if self.slowdown.scope != "ranks":
             return None
         slowest = self.columns[int(self.part.own_ms[:, self.columns].mean(axis=0).argmax())]
-        return max(1.0, gain(self.part, slowest, seen=self.world))
+        return max(1.0, gain_if_like_peers(self.part, slowest, seen=self.world))
 
     @property
     def conditions(self) -> list[Any]:
@@ -210,11 +212,11 @@ class SlowRanks:
         if self.is_all:
             return None
         spent = self.part.gc_ms
-        over = float(np.mean(medians(spent[:, self.columns]) - medians(spent[:, self.peers])))
+        over = float(np.mean(row_medians(spent[:, self.columns]) - row_medians(spent[:, self.peers])))
         return over if over >= EXPLAINS.enter * self.mean_excess_ms else None
 
     @cached_property
-    def why(self) -> Cause | None:
+    def process_cause(self) -> Cause | None:
         """Return what distinguishes the ranks' processes or devices from those of their peers; None if unknown."""
         one, part, now_us = self.slowdown, self.part, int(self.world.end_us[-1])
         if one.until is not None or self.kind_name not in {"straggler", "slow_host"} or self.gc_ms is not None:
@@ -222,10 +224,10 @@ class SlowRanks:
         own, step = (float(values[:, self.columns].mean()) for values in (part.own_ms, part.length_ms))
         ago = (now_us - one.began_us[0], now_us - one.began_us[1]) if one.since > BEGINNING else None
         late = Lateness(one.ranks[0], one.phase, self.mean_excess_ms, own, step, self.subject, ago)
-        return cause(late, one.ranks, self.all_conditions, [self.world.ranks[place] for place in self.peers])
+        return find_cause(late, one.ranks, self.all_conditions, [self.world.ranks[place] for place in self.peers])
 
     @cached_property
-    def line(self) -> SlowLine | None:
+    def slow_line(self) -> SlowLine | None:
         """Return the line of code in which the ranks spend their excess; None if unknown."""
         one, samples = self.slowdown, self.moment.evidence.stack_samples
         if not samples or self.is_all or self.kind_name == "load_imbalance":
@@ -234,15 +236,15 @@ class SlowRanks:
         return line_of_ranks(samples, slow, one.phase, one.since, self.excess_ms * one.share)
 
     @cached_property
-    def loaded(self) -> StackSamples | None:
+    def loader_samples(self) -> StackSamples | None:
         """Return samples of the processes that load the data if the ranks are slow in the data phase, else None."""
         one = self.slowdown
         if self.is_all or one.phase != "data" or one.until is not None:
             return None
-        return loading(self.moment.evidence.stack_samples, one.ranks, one.since)
+        return loading_samples(self.moment.evidence.stack_samples, one.ranks, one.since)
 
     @cached_property
-    def named(self) -> NamedPhase | None:
+    def named_phase(self) -> NamedPhase | None:
         """Return the named phase of the script in which the ranks are slow; None if there is none."""
         if self.is_all or not (times := self.moment.evidence.named):
             return None
@@ -264,7 +266,7 @@ class SlowRanks:
     def _explained_by_work(self) -> Work | None:
         held = self.before is not None and self.before.kind == "load_imbalance"
         more = (work for work in self._works if work.times > 1 and not work.is_alike)
-        return next((work for work in more if EXPLAINS.reached(work.share, held=held)), None)
+        return next((work for work in more if EXPLAINS.is_reached(work.share, held=held)), None)
 
     @property
     def more_work(self) -> Work | None:
@@ -272,9 +274,9 @@ class SlowRanks:
         return self._explained_by_work if self.kind_name == "load_imbalance" else None
 
     @property
-    def even(self) -> Even | None:
+    def even_work(self) -> Even | None:
         """Return the work with which all ranks would arrive together if more work is the cause, else None."""
-        return even(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
+        return even_distribution(self.part, self.more_work.unit, self.columns[0]) if self.more_work else None
 
 
 def has_company(finding: Finding) -> bool:

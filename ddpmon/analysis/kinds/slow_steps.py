@@ -16,7 +16,7 @@ from ddpmon.messages import Finding
 def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
     """Return the slow ranks of the first finding that has some, and their host if all of it is slow."""
     for finding in findings:
-        if _each_is_late(finding) and finding.cost_ms is not None and finding.lasts:
+        if _each_is_late(finding) and finding.cost_ms is not None and finding.is_lasting:
             return finding.ranks, finding.subject if kind_of(finding).subject == "host" else ""
     return [], ""
 
@@ -49,4 +49,4 @@ def since_change(world: World, findings: Sequence[Finding]) -> World:
     begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in changes]
     latest = max((step for step in begins if step is not None), default=0)
     first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
-    return world.between(first, len(world)) if first > 0 else world
+    return world.steps_between(first, len(world)) if first > 0 else world

@@ -9,7 +9,7 @@ from ddpmon.analysis.processes.data_readers import loading_words
 from ddpmon.analysis.processes.slow_lines import line_words
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
 from ddpmon.analysis.steps.step_sums import StepSums
-from ddpmon.analysis.words import WIDTH, counted, fitting, fitting_parts, named_ranks
+from ddpmon.analysis.words import WIDTH, fit_parts, fitting_parts, format_count, named_ranks
 
 LOOK_AT = {
     "data": "the DataLoader: files, disk, workers and their cores",
@@ -33,7 +33,7 @@ SHORT_TURN = 4
 average."""
 
 
-def words(slow: SlowRanks) -> Words:
+def slowdown_words(slow: SlowRanks) -> Words:
     """Return the sentence about a slowdown, and what to do."""
     one, who, subject = slow.slowdown, _who(slow), slow.subject
     are, were, get, have = ("are", "were", "get", "have")
@@ -50,16 +50,16 @@ def words(slow: SlowRanks) -> Words:
     if one.until is not None:
         lead = f"{who} {were} {is_slow} from step {one.since:,} to {one.until:,}:"
         brief = f"{who} {were} {'slower' if slow.is_all else 'slow'} until step {one.until:,}"
-        return Words(fitting(lead + over, " a step"), advice, brief, lead)
+        return Words(fit_parts(lead + over, " a step"), advice, brief, lead)
     if one.hidden_since is not None:
         lead = f"{who} {were} {is_slow} until step {one.hidden_since - 1:,}:"
-        return Words(fitting(lead + over, "; since then too noisy to tell"), advice, lead=lead)
+        return Words(fit_parts(lead + over, "; since then too noisy to tell"), advice, lead=lead)
     if work := slow.more_work:
         lead = f"{who} {have} {work.times - 1:.0%} more {work.unit} a step:"
-        return Words(fitting(f"{lead} {one.excess_ms:+.1f} ms", gain_words(slow)), advice, lead=lead)
+        return Words(fit_parts(f"{lead} {one.excess_ms:+.1f} ms", gain_words(slow)), advice, lead=lead)
     lead = f"{who} {get} slower:" if one.pattern == "ramp" else f"{who} {are} {is_slow}:"
-    why = slow.why.short if slow.why and slow.why.began == "with" else ""
-    line = f" in {slow.line.brief}" if slow.line else ""
+    why = slow.process_cause.short if slow.process_cause and slow.process_cause.began == "with" else ""
+    line = f" in {slow.slow_line.brief}" if slow.slow_line else ""
     changed = (1, " since the others got faster") if one.changed == "others" else (5, "")
     gain = (2, gain_words(slow, WIDTH - len(lead + over)))
     return Words(
@@ -124,7 +124,7 @@ def gain_words(slow: SlowRanks, room: int = WIDTH) -> str:
 
 def _advice(slow: SlowRanks, who: str) -> str:
     """Return the advice of the finding: the places in which to look for the cause."""
-    one, named, why = slow.slowdown, slow.named, slow.why
+    one, named, why = slow.slowdown, slow.named_phase, slow.process_cause
     said = []
     if one.hidden_since is not None:
         said.append(f"Since step {one.hidden_since:,}, noise is too large to tell whether {who} still lags.")
@@ -135,10 +135,10 @@ def _advice(slow: SlowRanks, who: str) -> str:
         )
         there = f"at what runs {GAPS[named.name]}" if named.name in GAPS else f"in {named.name}"
         said.append(f"Look {there}: {whose}.")
-    if slow.line:
-        said.append(line_words(slow.line, slow.excess_ms * one.share))
-    if slow.loaded:
-        said.append(loading_words(slow.loaded))
+    if slow.slow_line:
+        said.append(line_words(slow.slow_line, slow.excess_ms * one.share))
+    if slow.loader_samples:
+        said.append(loading_words(slow.loader_samples))
     if one.until is not None:
         where = "at that time, and at its log" if len(one.ranks) == 1 else "at that time, and at their logs"
         there = "" if slow.is_all else f"on the machine of {who} "
@@ -163,7 +163,7 @@ def _advice(slow: SlowRanks, who: str) -> str:
         )
     elif why and why.began == "with":
         said += [_together(slow, who), why.advice]
-    elif slow.line:
+    elif slow.slow_line:
         said += [_together(slow, who), why.advice if why else ""]
     else:
         said += [_together(slow, who), _where(slow, who), _measured(slow), why.advice if why else ""]
@@ -174,7 +174,7 @@ def _even(slow: SlowRanks, work: Work, who: str) -> str:
     """Return how work would be distributed evenly."""
     rest = f" (this explains {work.share:.0%} of the delay)" if work.share <= NEARLY_ALL else ""
     said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
-    if (even := slow.even) is None:
+    if (even := slow.even_work) is None:
         return f"{said}{rest}."
     fewest, most = even.theirs
     others = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
@@ -212,7 +212,7 @@ def _where(slow: SlowRanks, who: str) -> str:
             "Only rank 0 is slow between its steps. Work that the script does on rank 0 only (printing, logging, a"
             f" progress bar, metrics) costs all ranks {slow.excess_ms:.1f} ms a step. Do that work less often."
         )
-    if slow.named is not None:
+    if slow.named_phase is not None:
         return ""
     random = "The slow steps come at irregular times, which points to another program. "
     differs = "these ranks have in common" if slow.alone_gain is not None else f"differs on {who}"
@@ -223,7 +223,11 @@ def _measured(slow: SlowRanks) -> str:
     """Return what is known of the cause, and what is not."""
     work = slow.work
     if slow.subject:
-        return "In all that ddpmon measured, this machine does not differ from the others." if slow.why is None else ""
+        return (
+            "In all that ddpmon measured, this machine does not differ from the others."
+            if slow.process_cause is None
+            else ""
+        )
     if slow.is_all or slow.alone_gain is not None:
         return ""
     sizes = "ddpmon did not measure batch sizes"
@@ -251,7 +255,7 @@ def words_of_turns(slow: SlowRanks) -> Words:
         lead = f"the slow rank rotates with uneven {one.work}:"
     elif turn:
         lead = f"the slow rank rotates: each is slow for about {turn:,} steps:"
-    balance = f", load balance {StepSums.of(slow.part).efficiency.load_balance_moving:.0%}"
+    balance = f", load balance {StepSums.from_world(slow.part).efficiency.load_balance_moving:.0%}"
     text = fitting_parts(lead + over, (1, f"; {one.gain:.2f}x faster if fixed"), (2, balance))
     return Words(text, _with_caveat(_advice_about_turns(slow, turn), slow), lead=lead)
 
@@ -271,7 +275,7 @@ def _advice_about_turns(slow: SlowRanks, turn: int | None) -> str:
         sizes = f"batch sizes {'are alike' if is_alike else f'{span}, but do not explain the delay'}"
     if turn:
         return (
-            f"Look for a cause that moves from one rank to the next every {counted(turn, 'step')} on {who}: other"
+            f"Look for a cause that moves from one rank to the next every {format_count(turn, 'step')} on {who}: other"
             " programs on their cores or GPUs, clocks that rise and fall, busy experts or shards, a shared disk or"
             f" network; {sizes}. No rank is slow all the time."
         )

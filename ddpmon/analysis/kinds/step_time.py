@@ -19,13 +19,13 @@ from ddpmon.analysis.kinds.relevance import (
     recurring_mean,
 )
 from ddpmon.analysis.processes import loaders
-from ddpmon.analysis.processes.data_readers import loading, loading_facts, loading_words, slow_worker
+from ddpmon.analysis.processes.data_readers import loading_facts, loading_samples, loading_words, slow_worker
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.processes.slow_lines import line_facts, line_of_ranks, line_words
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.window import FEWEST
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import Finding, Phase
 
 COLLECTS_MS = 0.1
@@ -58,7 +58,7 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
         bound = loaders.bound_workers(conditions)
         samples, ranks = moment.evidence.stack_samples, world.ranks
         line = line_of_ranks(samples, ranks, "data", found.since, found.cost_ms, whole_world=True)
-        loaded = loading(samples, ranks, found.since)
+        loaded = loading_samples(samples, ranks, found.since)
         known = line is not None or loaded is not None
         look = loaders.advice(found.cost_ms, found.step_ms, conditions, cause_is_known=known)
         look = "" if loaded and slow_worker(loaded) else look  # With one slow worker, more workers would be as slow.
@@ -94,13 +94,13 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
     data, forward, backward = np.median(world.mean("phases_ms"), axis=0)[[Phase.DATA, Phase.FORWARD, Phase.BACKWARD]]
     computes, wait = float(forward + backward), float(world.mean("wait_ms").mean())
     step, fixed, share, _, since = cost(moment, float(world.step_ms.mean()) - computes - float(data) - wait)
-    is_most = EXPLAINS.reached(share, held=moment.previous is not None)
-    if "forward" in moment.evidence.unmeasured or SHORTEST_MS.reached(step) or not is_most:
+    is_most = EXPLAINS.is_reached(share, held=moment.previous_finding is not None)
+    if "forward" in moment.evidence.unmeasured or SHORTEST_MS.is_reached(step) or not is_most:
         return
     facts = {"step_ms": step, "forward_backward_ms": computes, "fixed_ms": fixed}
     samples, ddp = round(float(world.mean("samples").mean())), with_ddp(moment.evidence.parallelism)
     beside = {
-        "batch": f" of {counted(samples, 'sample')}" if samples else "",
+        "batch": f" of {format_count(samples, 'sample')}" if samples else "",
         "synchronisations": "the all-reduce" if ddp else "the collectives",
     }
     facts["gain"] = 2 * step / (2 * step - fixed)
@@ -129,7 +129,7 @@ def gap(moment: Moment) -> Iterator[Finding]:
     spent = {name: float(np.quantile(means[name], 0.5, method="lower")) for name in GAPS if name in means}
     name = max(spent, key=lambda each: spent[each], default="")
     found = cost(moment, spent.get(name, 0.0))
-    if not COSTLY.reached(found.share):
+    if not COSTLY.is_reached(found.share):
         return
     facts, beside = {"where": name, "gap_ms": found.cost_ms}, {"place": GAPS[name]}
     if name == BEFORE_BACKWARD and "forward" in moment.evidence.unmeasured:
@@ -165,15 +165,15 @@ def gc_pauses(moment: Moment) -> Iterator[Finding]:
     """
     world, gc_ms, means = moment.world, moment.world.gc_ms, moment.world.mean("gc_ms")
     found = lasting_cost(moment, gc_ms.max(axis=1))
-    stays = moment.previous is not None
-    if found is None or not _goes_on(gc_ms.max(axis=1), RELEVANT.asked(stays) * found.step_ms):
+    stays = moment.previous_finding is not None
+    if found is None or not _goes_on(gc_ms.max(axis=1), RELEVANT.number_to_reach(stays) * found.step_ms):
         return
     same_time = found.cost_ms - float(means.mean()) if len(world.ranks) > 1 else 0.0
     rarer = (
         "All ranks already collect garbage at the same time; higher thresholds in gc.set_threshold make collections"
         " rarer."
     )
-    if EXPLAINS.reached(same_time / found.cost_ms):
+    if EXPLAINS.is_reached(same_time / found.cost_ms):
         rarer = (
             "Call gc.disable(), and gc.collect() on all ranks at once at fixed intervals of steps: ranks then wait"
             f" {same_time:.1f} ms a step less for each other."

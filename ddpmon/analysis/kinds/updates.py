@@ -13,7 +13,7 @@ from ddpmon.analysis.processes.parallelism import trains_apart
 from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.steps.window import FEWEST
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.messages import DDP, SCALED_UPDATES, Finding
 
 SKIPPED = Threshold(
@@ -68,7 +68,7 @@ def parameters_not_updated(moment: Moment) -> Iterator[Finding]:
         advice="torch computes and reduces their gradients in each step, but nothing uses them. Pass these "
         "parameters to the"
         " optimizer. If these parameters must not change, set requires_grad=False before you wrap the model.",
-        beside={**beside, "count": counted(model.idle_count, "parameter"), "verb": verb},
+        beside={**beside, "count": format_count(model.idle_count, "parameter"), "verb": verb},
     )
 
 
@@ -86,9 +86,9 @@ def trains_in_eval(moment: Moment) -> Iterator[Finding]:
 
     ddpmon checks only DDP models with torch's dropout or BatchNorm. In other models, the mode usually changes nothing.
     """
-    updates = {str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING.reached(many)}
+    updates = {str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING.is_reached(many)}
     if updates:
-        last, before = int(moment.world.step[-1]), moment.previous
+        last, before = int(moment.world.step[-1]), moment.previous_finding
         since = (before and before.since_step) or max(1, last - max(updates.values()) + 1)
         yield moment.finding({"updates": updates}, [*map(int, updates)], beside={"since": since}, since_step=since)
 
@@ -109,10 +109,10 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
     """
     skipped = moment.evidence.skipped
     most = max(skipped.values(), default=0)
-    if SKIPPED.reached(most, held=moment.previous is not None):
+    if SKIPPED.is_reached(most, held=moment.previous_finding is not None):
         yield moment.finding(
             {"skipped": {str(rank): count for rank, count in skipped.items()}},
-            severity="critical" if NEARLY_ALL.reached(most / SCALED_UPDATES) else "warn",
+            severity="critical" if NEARLY_ALL.is_reached(most / SCALED_UPDATES) else "warn",
             beside={"most": most, "of": SCALED_UPDATES},
         )
 
@@ -157,7 +157,7 @@ def _differ(rates: Floats) -> Bools:
 
 def _since_then(whole: Finding, part: Finding) -> bool:
     """Return whether weights differ only since the rates do: an earlier difference of weights is another fault."""
-    return part.lasts and (part.since_step or 0) >= (whole.since_step or 0)
+    return part.is_lasting and (part.since_step or 0) >= (whole.since_step or 0)
 
 
 @Kind(

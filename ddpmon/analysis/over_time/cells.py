@@ -16,7 +16,7 @@ BINS = 256
 """Number of bins that are kept at each resolution: as many columns as a wide terminal shows, in bounded memory."""
 
 
-def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:
+def quantise_values(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:
     """Return the cells of values on a scale from `low` to `high`; values outside are clipped to its ends."""
     with np.errstate(invalid="ignore", over="ignore"):
         share = np.clip((values - low) / max(high - low, 1e-12), 0.0, 1.0)
@@ -26,7 +26,7 @@ def quantise(values: Floats, has_value: Bools, low: float, high: float) -> Bytes
 
 def measured_cells(values: Floats, low: float, high: float) -> bytes:
     """Return the cells of values as bytes; NaN stands for a missing value."""
-    return quantise(values, ~np.isnan(values), low, high).tobytes()
+    return quantise_values(values, ~np.isnan(values), low, high).tobytes()
 
 
 def finite_range(values: Floats) -> tuple[float, float]:

@@ -46,7 +46,7 @@ class GpuIdle:
         begin_us = part.end_us - np.round(part.step_ms * 1000).astype(np.int64)
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]
 
-    def overlay(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
+    def assign_samples(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
         """Assign samples to steps once those have come; drop samples from before the first step.
 
         Returns:

@@ -13,11 +13,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import BINS, Bytes, finite_range, quantise
+from ddpmon.analysis.over_time.cells import BINS, Bytes, finite_range, quantise_values
 from ddpmon.analysis.over_time.gpu_idle import GpuIdle
 from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins, Part
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median, medians
-from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, some_of, steady
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, row_medians, series_median
+from ddpmon.analysis.statistics.excess import SMOOTHED, over_peers, running_median, some_of
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import HEAT_LEVELS, HEAT_STEPS, PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOTHING
@@ -91,7 +91,7 @@ class Heat:
 
     def overlay_samples(self) -> None:
         """Assign the samples to the steps that they overlap, if those have come."""
-        if (laid := self._gpu_idle.overlay(self.ranks)) is None:
+        if (laid := self._gpu_idle.assign_samples(self.ranks)) is None:
             return
         steps, idle, samples = laid
         values = np.zeros((*idle.shape, len(BINNED)), np.float32)
@@ -128,7 +128,7 @@ class Heat:
         counts[..., BINNED.index("loss")], counts[..., BINNED.index("idle")] = part.has_loss, 0
         added = Part(part.step, part.end_us, values, counts)
         whole = self._levels[WHOLE_RUN]
-        whole.reach(self.last_step)
+        whole.widen_to_reach(self.last_step)
         coarsest = added
         for steps in HEAT_STEPS:  # The bins of each level are made from those of the finer level before it.
             added = self._levels[steps].add(added)
@@ -136,8 +136,8 @@ class Heat:
         whole.add(coarsest)
         self._gpu_idle.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
-    def bins(self, steps: int, most: int) -> Bins | None:
-        """Return the latest bins, with the arguments of `grid`; None before the first step."""
+    def latest_bins(self, steps: int, most: int) -> Bins | None:
+        """Return the latest bins, with the arguments of `metric_grid`; None before the first step."""
         level = self._levels.get(steps)
         if level is None or not self.last_step:
             return None
@@ -145,9 +145,9 @@ class Heat:
         while steps == WHOLE_RUN and self.last_step // (level.width * merged) >= most:
             merged *= 2
         last, first = self.last_step // (level.width * merged), 1 // (level.width * merged)  # A run begins with step 1.
-        return Bins.of(level, merged, np.arange(max(first, last - min(most, BINS) + 1), last + 1))
+        return Bins.from_level(level, merged, np.arange(max(first, last - min(most, BINS) + 1), last + 1))
 
-    def grid(self, metric: str, steps: int, bins: int) -> Grid | None:
+    def metric_grid(self, metric: str, steps: int, bins: int) -> Grid | None:
         """Return the latest bins of a metric, one row per rank; None before the first step.
 
         Args:
@@ -157,7 +157,7 @@ class Heat:
             bins: Maximum number of bins.
 
         """
-        shown = self.bins(steps, bins)
+        shown = self.latest_bins(steps, bins)
         if shown is None:
             return None
         low, high = OVER
@@ -173,25 +173,25 @@ class Heat:
             low = 0.0 if metric == "wait" else low
         else:
             values = over_others(shown, metric)
-        cells = quantise(values, has_value, low, high).T
+        cells = quantise_values(values, has_value, low, high).T
         return Grid(cells, int(shown.numbers[0]), shown.width, low, high, self.last_step, shown.end_us)
 
-    def judged(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
-        """Return the latest bins, as `grid` does, graded by how far they exceed the noise; None before the first step.
+    def judged_grid(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
+        """Return the bins of `metric_grid`, graded by how far they exceed the noise; None before the first step.
 
         A cell is NOTHING, IN_NOISE, or LATE plus one for each of HEAT_LEVELS above the first that it reaches.
 
         Args:
             metric: One of HEAT_JUDGED: own time or one of its phases, compared with the other ranks; or the step,
                 compared with the usual step of the run.
-            steps: As in `grid`.
-            bins: As in `grid`.
+            steps: As in `metric_grid`.
+            bins: As in `metric_grid`.
             late: Steps that findings call late: their cells are late, however little they exceed the others by
                 themselves.
 
         """
         # Noise is measured on all bins that are kept, not only on those that are shown.
-        kept = self.bins(steps, bins if steps == WHOLE_RUN else BINS)
+        kept = self.latest_bins(steps, bins if steps == WHOLE_RUN else BINS)
         if kept is None:
             return None
         count = kept.count("own")[:, 0]
@@ -266,8 +266,10 @@ def noise_of(over: Floats) -> float | None:
         return None
     over = over[:, some_of(np.arange(ranks))]
     apart = min(APART, count // 3)
-    strays, near = (median(medians(np.square(over[lag:] - over[:-lag]).T)) / (2 * _OF_SQUARES) for lag in (apart, 1))
-    levels = np.sort(medians(over.T))
+    strays, near = (
+        series_median(row_medians(np.square(over[lag:] - over[:-lag]).T)) / (2 * _OF_SQUARES) for lag in (apart, 1)
+    )
+    levels = np.sort(row_medians(over.T))
     differ = (levels[(len(levels) - 1) // 2] - levels[(len(levels) - 1) // 4]) ** 2 / _OF_SQUARES
     far = NormalDist().inv_cdf(1 - min(CHANCE, LIT_BY_CHANCE / (count * ranks)))
     # The first term of the expansion converts a normal quantile to Student's (Abramowitz and Stegun, 26.7.5). Where
@@ -276,8 +278,10 @@ def noise_of(over: Floats) -> float | None:
     told = max(count / apart, count * min(1.0, near / max(strays, 1e-30)))
     freedom = max(1.0, max(1, over.shape[1] - 1) * told / 2)
     far *= 1 + (far**2 + 1) / (4 * freedom)
-    middle = np.pad(steady(over), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
-    spikes = median((over - middle).max(axis=0)) if ranks > 1 else 0.0  # The spikes of a single series are not noise.
+    middle = np.pad(running_median(over), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
+    spikes = (
+        series_median((over - middle).max(axis=0)) if ranks > 1 else 0.0
+    )  # The spikes of a single series are not noise.
     return max(NEGLIGIBLE, float(far * (strays + differ) ** 0.5), SPIKES * spikes)
 
 

@@ -61,7 +61,7 @@ def rows_of(seconds: Floats, step: Ints, spreads: Sequence[Spread]) -> Rows:
     return rows
 
 
-def spread(
+def row_spread(
     values: Floats, has_value: Bools | None = None, ranks: Sequence[int] = (), *, low_is_worst: bool = False
 ) -> Spread:
     """Return the spread of each row over its columns. A NaN is larger than all other values.
@@ -90,7 +90,7 @@ def spread(
     return Spread(ordered[:, 0], median, ordered[place, last], worst, count > 0)
 
 
-def merged(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
+def merge_rows(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
     """Return a row for each group of neighbouring rows.
 
     Args:
@@ -129,12 +129,12 @@ class Resolution:
     count: int = 0
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether no row has been dropped."""
         return self.count == len(self.rows)
 
     @property
-    def open(self) -> Rows:
+    def unmerged_rows(self) -> Rows:
         """Return the rows at the end that are not yet in a row of the next level."""
         return self.rows[len(self.rows) - self.count % MERGED :]
 
@@ -166,11 +166,11 @@ class History:
                 self._levels.append(Resolution(rows[:0]))
             level = self._levels[place]
             place += 1
-            together = np.concatenate([level.open, rows])
+            together = np.concatenate([level.unmerged_rows, rows])
             level.rows = np.concatenate([level.rows, rows])[-BINS:]
             level.count += len(rows)
             begins = np.arange(len(together) // MERGED) * MERGED
-            rows = merged(together[: len(begins) * MERGED], begins, self._low_is_worst)
+            rows = merge_rows(together[: len(begins) * MERGED], begins, self._low_is_worst)
 
     def _note_recorded(self, rows: Rows) -> None:
         has_value: list[bool] = np.any(rows["weight"] > 0, axis=0).tolist()
@@ -189,8 +189,8 @@ class History:
         level = self._levels[place]
         rows, first = level.rows, level.count - len(level.rows)
         if place:
-            rest = np.concatenate([finer.open for finer in reversed(self._levels[:place])])
-            rows = np.concatenate([rows, merged(rest, np.arange(min(1, len(rest))), self._low_is_worst)])
+            rest = np.concatenate([finer.unmerged_rows for finer in reversed(self._levels[:place])])
+            rows = np.concatenate([rows, merge_rows(rest, np.arange(min(1, len(rest))), self._low_is_worst)])
         begin = max(0, int(np.searchsorted(rows["seconds"], begin_s)) - 1)
         end = min(len(rows), int(np.searchsorted(rows["seconds"], end_s, side="right")) + 1)
         if begin >= end:
@@ -199,7 +199,7 @@ class History:
         # Groups begin at the same rows a moment later, so that a chart does not flicker as it moves.
         begins = np.arange(begin - (first + begin) % group, end, group)
         begins = np.maximum(begins, begin) - begin
-        return merged(rows[begin:end], begins, self._low_is_worst), group * MERGED**place
+        return merge_rows(rows[begin:end], begins, self._low_is_worst), group * MERGED**place
 
     def series(self, name: str) -> Series:
         """Return a quantity over the whole run."""
@@ -217,7 +217,7 @@ class History:
 
         """
         place = self.names.index(name)
-        first_s = next((float(level.rows[0]["seconds"]) for level in self._levels if level.whole), 0.0)
+        first_s = next((float(level.rows[0]["seconds"]) for level in self._levels if level.is_complete), 0.0)
         end_s = self.last_s if end_s is None else end_s
         begin_s = -math.inf if span_s is None else end_s - span_s
         rows, merges = self.between(begin_s, end_s, points)
@@ -228,7 +228,7 @@ class History:
             round(first_s, 3), round(max(0.0, self.last_s), 3),
         )  # fmt: skip
 
-    def until(self, seconds: float) -> History:
+    def as_of(self, seconds: float) -> History:
         """Return the history as it was at an earlier moment, as far as it still reaches back."""
         cut = History(self.names)
         above = 0
@@ -281,7 +281,7 @@ def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> R
 
 
 def _reaches(level: Resolution, begin_s: float) -> bool:
-    return level.whole or (len(level.rows) > 0 and float(level.rows[0]["seconds"]) <= begin_s)
+    return level.is_complete or (len(level.rows) > 0 and float(level.rows[0]["seconds"]) <= begin_s)
 
 
 def _values(rows: Rows, name: str, place: int) -> list[float | None]:

@@ -39,10 +39,10 @@ class LongestSteps:
             if any(kept.step_ms[0] >= lengths[place] for kept in near):
                 continue
             self.steps = [kept for kept in self.steps if not any(kept is each for each in near)]
-            self.steps.append(part.between(place, place + 1).copied())
+            self.steps.append(part.steps_between(place, place + 1).copied())
             self.steps.sort(key=lambda kept: -kept.step_ms[0])
             del self.steps[MAX_KEPT:]
 
-    def find(self, step: int) -> World | None:
+    def find_step(self, step: int) -> World | None:
         """Return one of the kept steps by its number; None if it is not kept, or no longer."""
         return next((kept for kept in self.steps if kept.step[0] == step), None)

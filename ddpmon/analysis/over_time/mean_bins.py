@@ -90,12 +90,12 @@ class MeanBins:
         np.add.at(self.sums, place, np.where(measured, values, 0.0).astype(np.float32))
         np.add.at(self.counts, place, measured.astype(np.uint32))
 
-    def grow(self, ranks: int) -> None:
+    def resize_ranks(self, ranks: int) -> None:
         """Make room for `ranks` ranks."""
         missing = ((0, 0), (0, ranks - self.sums.shape[1]), (0, 0))
         self.sums, self.counts = np.pad(self.sums, missing), np.pad(self.counts, missing)
 
-    def reach(self, step: int) -> None:
+    def widen_to_reach(self, step: int) -> None:
         """Double the width until all bins from the first step up to this one fit, so that no bin is forgotten."""
         half = BINS // 2
         while step // self.width >= BINS:
@@ -131,7 +131,7 @@ class Bins:
     """[B, merged] True where the level still has the bin."""
 
     @classmethod
-    def of(cls, level: MeanBins, merged: int, numbers: Ints) -> Bins:
+    def from_level(cls, level: MeanBins, merged: int, numbers: Ints) -> Bins:
         fine = numbers[:, None] * merged + np.arange(merged)
         slots = fine % BINS
         return cls(level, merged, numbers, slots, level.number[slots] == fine)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import finite_range, measured_cells, quantise
+from ddpmon.analysis.over_time.cells import finite_range, measured_cells, quantise_values
 from ddpmon.analysis.over_time.heat import Heat, LateSteps, step_ms
 from ddpmon.analysis.over_time.mean_bins import Bins
 from ddpmon.analysis.statistics.arrays import Floats, Ints
@@ -37,7 +37,7 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
         late: Steps in which findings say that ranks were late.
 
     """
-    bins, ranks = heat.bins(steps, columns), heat.ranks
+    bins, ranks = heat.latest_bins(steps, columns), heat.ranks
     if bins is None or rank not in ranks:
         return []
     place = ranks.index(rank)
@@ -57,7 +57,7 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
     if has_loss.any():
         loss, usual = bins.mean("loss", np.array([place]))[:, 0], _medians(bins.mean("loss", peers))
         low, high = finite_range(np.concatenate([loss, usual]))
-        cells = quantise(loss, has_loss, low, high).tobytes()
+        cells = quantise_values(loss, has_loss, low, high).tobytes()
         rows.append(Course(rank, "loss", low, high, cells, measured_cells(usual, low, high)))
     return rows
 
@@ -67,7 +67,7 @@ def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> l
 
     The scale begins below the usual value, not at 0, because ranks differ by a few percent.
     """
-    bins = heat.bins(steps, columns)
+    bins = heat.latest_bins(steps, columns)
     ranks = [rank for rank in ranks if rank in heat.ranks]
     if bins is None or not ranks:
         return []
@@ -88,7 +88,7 @@ def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
     Efficiencies are those of a window of steps: load balance = mean(own) / max(own), communication = max(own) / step,
     and their product.
     """
-    bins = heat.bins(steps, columns)
+    bins = heat.latest_bins(steps, columns)
     if bins is None or len(heat.ranks) < 2:
         return []
     ms = _course_ms(bins, slice(None))
@@ -100,7 +100,9 @@ def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
     scaled = [("wait", wait, high), ("transfer", transfer, high), ("parallel", balance * communication, 1.0)]
     scaled += [("load balance", balance, 1.0), ("communication", communication, 1.0)]
     has_step = ~np.isnan(step)
-    return [Course(0, name, 0.0, top, quantise(values, has_step, 0.0, top).tobytes()) for name, values, top in scaled]
+    return [
+        Course(0, name, 0.0, top, quantise_values(values, has_step, 0.0, top).tobytes()) for name, values, top in scaled
+    ]
 
 
 def _course_ms(bins: Bins, columns: slice | Ints) -> dict[str, Floats]:

@@ -75,7 +75,7 @@ class SampleBins:
         rows, seconds, values = (np.array(each) for each in zip(*self._batch, strict=True))
         for level in self._levels.values():
             if level.sums.shape[1] < self._rows:
-                level.grow(2 * self._rows)
+                level.resize_ranks(2 * self._rows)
             level.add_values(seconds, rows, values.astype(np.float64))  # None becomes NaN.
         self._batch.clear()
 
@@ -99,7 +99,7 @@ class SampleBins:
         for rank in ranks:
             if (known := self._ranks.get(rank)) is not None:
                 last = self._newest[known.host] // seconds
-                bins = Bins.of(level, 1, np.arange(last - columns, last) + 1)
+                bins = Bins.from_level(level, 1, np.arange(last - columns, last) + 1)
                 shown[rank] = {name: bins.mean(name, np.array([known.row]))[:, 0] for name in names}
         courses = []
         for name in names:

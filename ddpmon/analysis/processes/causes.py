@@ -12,11 +12,11 @@ from math import inf
 from typing import Any, Literal
 
 from ddpmon import numbers
-from ddpmon.analysis.processes.conditions import Conditions, median_of, typical
+from ddpmon.analysis.processes.conditions import Conditions, median_of, typical_conditions
 from ddpmon.analysis.processes.core_rivals import MORE_QUOTA, rival_of, rivals_facts
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.words import format_count, rank_list
 
 SLOWER_CLOCK = Threshold(
     0.07,
@@ -107,7 +107,7 @@ class Lateness:
         return "those of other hosts" if self.host else "its peers'"
 
 
-def cause(
+def find_cause(
     late: Lateness, ranks: Sequence[int], by_rank: Mapping[int, Conditions], peers: Sequence[int]
 ) -> Cause | None:
     """Return what distinguishes late ranks, a single one or those of a host, from ranks that are not late.
@@ -145,7 +145,7 @@ def _sets_apart(late: Lateness, them: Sequence[Conditions], others: Sequence[Con
     """Return all causes that distinguish these ranks and can explain half of the lateness, the most certain first."""
     if not them:
         return []
-    mine = typical(them)
+    mine = typical_conditions(them)
     causes = (
         of(late, mine, others)
         for of in (
@@ -268,8 +268,8 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
         return None
     return Cause(
         "loader_workers",
-        f", {counted(mine.loader_workers or 0, 'worker')}, peers {min(theirs)}",
-        f"{late.who} has {counted(mine.loader_workers or 0, 'DataLoader worker')}, and {late.others} have {min(theirs)}"
+        f", {format_count(mine.loader_workers, 'worker')}, peers {min(theirs)}",
+        f"{late.who} has {format_count(mine.loader_workers, 'DataLoader worker')}, and {late.others} have {min(theirs)}"
         " or more",
         "give this rank the same number of workers",
         {"loader_workers": mine.loader_workers, "peers_loader_workers": min(theirs)},

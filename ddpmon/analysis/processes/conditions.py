@@ -67,7 +67,7 @@ MEASURED = (
 """Fields of `Conditions` that are means of samples, under the names of their fields."""
 
 
-def typical(them: Sequence[Conditions]) -> Conditions:
+def typical_conditions(them: Sequence[Conditions]) -> Conditions:
     """Combine the conditions of ranks into one: medians of measurements, and the throttling that half of them have."""
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]

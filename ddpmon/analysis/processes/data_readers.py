@@ -22,7 +22,7 @@ NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "9p", "afs", "beegfs", "gpfs"
 NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "juicefs", "rclone", "blobfuse", "goofys", "mountpoint-s3", *NETWORK)
 
 
-def loading(samples: Sequence[StackSamples], ranks: Sequence[int], since: int) -> StackSamples | None:
+def loading_samples(samples: Sequence[StackSamples], ranks: Sequence[int], since: int) -> StackSamples | None:
     """Return samples that show why the data of one of these ranks takes long; None if there are none.
 
     Args:
@@ -100,7 +100,7 @@ def slow_worker(samples: StackSamples) -> DataReader | None:
     most = max(samples.readers, key=lambda one: one.looks)
     share = most.looks / sum(one.looks for one in samples.readers)
     others = _idle(samples, most)
-    return most if others is not None and MOSTLY.reached(share) and others >= EXPLAINS.enter else None
+    return most if others is not None and MOSTLY.is_reached(share) and others >= EXPLAINS.enter else None
 
 
 def _idle(samples: StackSamples, slow: DataReader) -> float | None:

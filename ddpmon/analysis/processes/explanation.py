@@ -48,7 +48,7 @@ class Explanation:
     """True if the cause is in the words of the table, not of the exception."""
 
 
-def explain(
+def explain_words(
     words: str, message: str = "", facts: Mapping[str, str] | None = None, *, alike: int = 0, world_size: int = 0
 ) -> Explanation:
     """Return the explanation of a failure from the table of known failures, or the failure's own words.
@@ -66,7 +66,7 @@ def explain(
     holds = {"any": True, "some": 0 < alike < world_size, "several": world_size > 1}
     for row, groups in _matching(text):
         known = {**facts, **groups}
-        if holds[row.ranks] and all(known.get(name) for name in row.needs):
+        if holds[row.ranks] and all(known.get(name) for name in row.needed_names):
             cause = row.cause.format_map(known) if row.cause else words
             return Explanation(cause, row.advice.format_map(known) or None, row.lost_peer, bool(row.cause))
     return Explanation(words)
@@ -91,22 +91,24 @@ def explain_failure(
         failure: The rank's report.
         difference: The difference between its rank's model and another's; "": unknown.
         error: A better description than the rank's own.
-        alike: As in `explain`.
-        world_size: As in `explain`.
+        alike: As in `explain_words`.
+        world_size: As in `explain_words`.
 
     """
     facts = {**failure.facts, "difference": difference}
-    return explain(error or failure.error, _message(failure), facts, alike=alike, world_size=world_size)
+    return explain_words(error or failure.error, _message(failure), facts, alike=alike, world_size=world_size)
 
 
 def is_consequence(failure: Failure) -> bool:
     """Return whether an exception only says that a peer has gone, or was raised because of such an exception."""
     own = explain_failure(failure)
     known_cause = own.is_translated or own.advice is not None
-    return own.lost_peer or (not known_cause and any(explain(line).lost_peer for line in chain(failure)))
+    return own.lost_peer or (
+        not known_cause and any(explain_words(line).lost_peer for line in exception_chain(failure))
+    )
 
 
-def chain(failure: Failure) -> list[str]:
+def exception_chain(failure: Failure) -> list[str]:
     """Return the first lines of the exception and of those that it was raised from or because of."""
     return [failure.error, *(line for line in failure.traceback.splitlines() if EXCEPTION.match(line))]
 
@@ -177,7 +179,7 @@ def failed_alike(one: Failure, other: Failure) -> bool:
     return same_words(one.error, other.error) and (here is None or there is None or here == there)
 
 
-def together(failures: list[Failure]) -> list[list[Failure]]:
+def group_alike(failures: list[Failure]) -> list[list[Failure]]:
     """Return failures in groups that are alike, each in the order in which they came."""
     groups: list[list[Failure]] = []
     for failure in failures:

@@ -20,18 +20,18 @@ from dataclasses import dataclass, replace
 from ddpmon import numbers
 from ddpmon.analysis.processes.explanation import (
     Explanation,
-    chain,
-    explain,
+    exception_chain,
     explain_failure,
+    explain_words,
+    group_alike,
     is_consequence,
     model_difference,
     same_words,
     script_line,
-    together,
     with_line,
 )
 from ddpmon.analysis.processes.launcher import Ended
-from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Attempt, Failure
 
@@ -92,7 +92,7 @@ class Gone:
     """True if it reported its exit: its interpreter ended in order. A rank that is killed does not report it."""
 
 
-def first(
+def first_failure(
     ended: Sequence[Ended],
     failures: Sequence[Failure],
     last_lines: Mapping[int, str],
@@ -122,7 +122,7 @@ def first(
     lost_peers = len({failure.rank for failure in reported} - {failure.rank for failure in causes})
     quits, caused = _without_report(ended, reported, last_lines)
     if causes and not (quits and quits[0].root and quits[0].signal != "SIGABRT"):
-        (group, *_) = together(causes)
+        (group, *_) = group_alike(causes)
         ranks = {failure.rank for failure in group}
         ranks |= _saying(causes[0].error, last_lines) - {failure.rank for failure in reported}
         why = explain_failure(
@@ -137,7 +137,7 @@ def first(
         return _of_quit(quits, last_lines, memory, common_line, lost_peers, script_args)
     peers_lost = bool(reported or caused)  # A rank that left in order does not harm the others.
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
-    if reported and any(map(_TIMED_OUT.search, chain(reported[0]))):
+    if reported and any(map(_TIMED_OUT.search, exception_chain(reported[0]))):
         silent = [one for one in silent if one.ended_us <= reported[0].time_us]
     if silent:
         return _of_gone(silent, last_lines, memory, lost_peers)
@@ -159,12 +159,12 @@ def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt])
         attempts: The attempts before it, oldest first.
 
     """
-    before = next((one for one in reversed(attempts) if one.cause and not explain(one.cause).lost_peer), None)
+    before = next((one for one in reversed(attempts) if one.cause and not explain_words(one.cause).lost_peer), None)
     if failure is None or not failure.only_lost_peer or before is None or before.cause is None:
         return failure
-    after = f"in attempt {before.number} after {counted(before.steps, 'step')}"
+    after = f"in attempt {before.number} after {format_count(before.steps, 'step')}"
     cause = f"{before.cause}, {after}; attempt {attempts[-1].number + 1} only lost connections"
-    ranks, advice = tuple(before.ranks), explain(before.cause).advice
+    ranks, advice = tuple(before.ranks), explain_words(before.cause).advice
     return replace(failure, rank=ranks[0], cause=cause, exit="", ranks=ranks, advice=advice)
 
 
@@ -183,7 +183,7 @@ def _without_report(
         if not row.exitcode or row.rank in raised or (row.signal in _ASKS_TO_END and not row.root):
             continue
         says_why = row.signal not in _SENT | _OWN_FAULT
-        lost_peer = says_why and explain(last_lines.get(row.rank, "")).lost_peer
+        lost_peer = says_why and explain_words(last_lines.get(row.rank, "")).lost_peer
         (caused if lost_peer else quits).append(row)
     for rows in (quits, caused):
         rows.sort(key=lambda row: (row.signal == "SIGABRT", not row.root, row.signal is None, row.rank))
@@ -204,7 +204,7 @@ def _of_quit(
         same = [other.rank for other in quits if row.signal in _OWN_FAULT and other.signal == row.signal]
         is_out_of_memory = bool(memory) and row.signal == "SIGKILL"
         cause = _because(f"killed by {row.signal}", memory, is_out_of_memory)
-        why = explain(words if words and row.signal == "SIGABRT" else cause, facts={"line": row.line})
+        why = explain_words(words if words and row.signal == "SIGABRT" else cause, facts={"line": row.line})
         if words and row.signal == "SIGABRT":
             cause += f"; {'' if why.is_translated else 'its last line: '}{why.cause}"
         ranks = tuple(sorted({row.rank, *same}))
@@ -215,7 +215,7 @@ def _of_quit(
         ranks_saying = {other.rank for other in quits if words and other.code == row.code} - set(last_lines)
     ranks = tuple(sorted(ranks_saying | {row.rank}))
     options = [name for name in (arg.partition("=")[0] for arg in script_args) if name in RUN_OPTIONS]
-    why = explain(words, facts={"option": options[0]} if options and row.code == _USAGE_ERROR else None)
+    why = explain_words(words, facts={"option": options[0]} if options and row.code == _USAGE_ERROR else None)
     cause, how = (why.cause, f"exit {row.code}") if why.is_translated else _said(words, row.code)
     return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, why.advice)
 
@@ -227,9 +227,9 @@ def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, l
         sorted(one.rank for one in gone if (one.ended_us, one.left) == (first_gone.ended_us, first_gone.left))
     )
     if first_gone.left:
-        after = counted(first_gone.steps, "step")
+        after = format_count(first_gone.steps, "step")
         cause = f"it exited after {after} without an exception, while the other ranks continued"
-        why = explain(cause)
+        why = explain_words(cause)
         if words := last_lines.get(first_gone.rank):
             cause += f"; its last line: {words}"
         return FirstFailure(first_gone.rank, cause, "", ranks, lost_peers, why.advice)
@@ -363,7 +363,7 @@ def events(failures: Sequence[Failure], world_size: int) -> list[tuple[str, str]
     causes = [failure for failure in failures if not is_consequence(failure)]
     difference = model_difference(causes)
     sentences = []
-    for group in together(causes):
+    for group in group_alike(causes):
         ranks = sorted({failure.rank for failure in group})
         why = explain_failure(group[0], difference, alike=len(ranks), world_size=world_size)
         cause = with_line(why.cause, script_line(group[0].traceback))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ddpmon.analysis.processes.disagreements import Disagreement, disagreement, line_of
 from ddpmon.analysis.processes.gpus import GpuSigns, broken_gpus
 from ddpmon.analysis.processes.loaders import Worker
-from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.messages import Stack
 
 POINT_TO_POINT = {"send", "recv"}
@@ -75,14 +75,14 @@ class Standstill:
         return None if self.gone or self.silent or self.unheard else disagreement(self.stacks)
 
 
-def absent(standstill: Standstill) -> list[int]:
+def absent_ranks(standstill: Standstill) -> list[int]:
     """Return the ranks that did not arrive, the most certain first; empty if that is uncertain."""
-    sure = [*standstill.gone, *standstill.silent] or missing(standstill.stacks, all_heard=not standstill.unheard)
+    sure = [*standstill.gone, *standstill.silent] or missing_ranks(standstill.stacks, all_heard=not standstill.unheard)
     waits = any(stack.blocked for stack in standstill.stacks.values())
     return sure or sorted(standstill.unheard) or (broken_gpus(standstill.gpus) if waits else [])
 
 
-def missing(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:
+def missing_ranks(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:
     """Return the ranks that did not arrive where the others wait; empty if that is uncertain.
 
     A rank that is not blocked has not arrived. If all are blocked, in different calls, those in another call than the
@@ -130,7 +130,7 @@ def _behind(stacks: Mapping[int, Stack]) -> set[int]:
     }
 
 
-def alike(stacks: Mapping[int, Stack]) -> list[list[int]]:
+def groups_by_stack(stacks: Mapping[int, Stack]) -> list[list[int]]:
     """Return groups of ranks with identical stacks, the smallest first: a rank that is alone is of most interest."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(stacks):
@@ -159,7 +159,7 @@ def why_no_stack(
     if host:
         return f"{host}, where rank {rank} runs, sends nothing"
     if held is not None:
-        text, advice = silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
+        text, advice = explain_silence(Standstill(0.0, {}, silent=[rank], held={rank: held}))
         return f"{text}. {advice}"
     return f"rank {rank} is alive but did not answer" if unanswered else ""
 
@@ -204,7 +204,7 @@ def silence_line(standstill: Standstill) -> str | None:
     return next((line_of(standstill.stacks[rank]) for rank in ranks if rank in standstill.stacks), None)
 
 
-def silence(standstill: Standstill) -> tuple[str, str]:
+def explain_silence(standstill: Standstill) -> tuple[str, str]:
     """Return why ranks are silent although their processes live, and what to do about it."""
     held, ranks = _silent(standstill)
     who = named_ranks(ranks, standstill.world_size)
@@ -238,7 +238,7 @@ def not_heard(standstill: Standstill) -> tuple[str, str]:
         send, does = ("sends", "it runs") if len(ranks) == 1 else ("send", "they run")
         where = f"Look at {who} where {does} (run ddpmon status there), and at the network to that machine."
         return f"{who} {send} nothing to this machine", where
-    those = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {counted(len(hosts) - 1, 'other host')}"
+    those = hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {format_count(len(hosts) - 1, 'other host')}"
     be, send, its = ("is", "sends", "its") if len(hosts) == 1 else ("are", "send", "their")
     return (
         f"{those} {send} nothing ({named_ranks(ranks, standstill.world_size)})",

@@ -28,7 +28,7 @@ class KnownFailure:
     """Ranks that must have failed. "some": not all ranks failed alike. "several": the run has several ranks."""
 
     @cached_property
-    def needs(self) -> list[str]:
+    def needed_names(self) -> list[str]:
         """Return the names of the groups and facts in the row's sentences."""
         return [name for _, name, _, _ in Formatter().parse(self.cause + self.advice) if name]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from ddpmon.analysis.words import counted, rank_list
+from ddpmon.analysis.words import format_count, rank_list
 
 if TYPE_CHECKING:
     from ddpmon.analysis.processes.conditions import Conditions  # It imports numpy, which a live dashboard never needs.
@@ -116,7 +116,7 @@ def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
     if wanted <= cores:
         return (
             f" (with {ranks} rank{'s' if ranks > 1 else ''} on a host, this makes {wanted} processes on"
-            f" {counted(cores, 'core')})"
+            f" {format_count(cores, 'core')})"
         )
     return (
         f" on enough cores: {ranks} rank{'s' if ranks > 1 else ''} and their workers would be {wanted} processes on"

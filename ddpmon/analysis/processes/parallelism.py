@@ -30,27 +30,27 @@ COLLECTIVES = {
 """Collectives in which ranks wait for each other, by kind of parallelism."""
 
 
-def parts(parallelism: str) -> list[str]:
+def parallelism_kinds(parallelism: str) -> list[str]:
     """Return the kinds that a parallelism consists of, without their layout: FSDP2 and tensor parallel."""
     return [part.removesuffix(HYBRID) for part in parallelism.split(PARALLEL_JOIN)] if parallelism else []
 
 
 def with_ddp(parallelism: str) -> bool:
     """Return whether DDP synchronises the gradients. A run that does not report its parallelism counts as DDP."""
-    return not parallelism or DDP in parts(parallelism)
+    return not parallelism or DDP in parallelism_kinds(parallelism)
 
 
 def meant_to_differ(parallelism: str) -> bool:
     """Return whether ranks train separately on purpose and average their weights now and then."""
-    return LOCAL_SGD in parts(parallelism)
+    return LOCAL_SGD in parallelism_kinds(parallelism)
 
 
 def trains_apart(parallelism: str) -> bool:
     """Return whether nothing that is known keeps the weights of several ranks the same."""
-    return parts(parallelism) == [NOT_PARALLEL]
+    return parallelism_kinds(parallelism) == [NOT_PARALLEL]
 
 
-def short(parallelism: str) -> str:
+def short_name(parallelism: str) -> str:
     """Return a short name for what the run uses instead of DDP; "" if it uses DDP."""
     if parallelism in {"", DDP}:
         return ""
@@ -59,10 +59,13 @@ def short(parallelism: str) -> str:
 
 def collectives(parallelism: str) -> str:
     """Return the collectives in which ranks wait for each other, if not DDP's all-reduce."""
-    return " and ".join(COLLECTIVES[part] for part in parts(parallelism) if part in COLLECTIVES) or "collectives"
+    return (
+        " and ".join(COLLECTIVES[part] for part in parallelism_kinds(parallelism) if part in COLLECTIVES)
+        or "collectives"
+    )
 
 
-def measured(parallelism: str, unmeasured: Collection[str]) -> str:
+def measured_sentence(parallelism: str, unmeasured: Collection[str]) -> str:
     """Return what is measured of such a run and what is not, in one sentence; "" if everything is, as with DDP.
 
     Args:
@@ -70,7 +73,7 @@ def measured(parallelism: str, unmeasured: Collection[str]) -> str:
         unmeasured: Names of the phases and quantities that are not measured.
 
     """
-    kinds = parts(parallelism)
+    kinds = parallelism_kinds(parallelism)
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""
     if LOCAL_SGD in kinds:

@@ -29,7 +29,7 @@ def chosen_ranks(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def text(view: ProfileView, rows: int) -> list[str]:
+def profile_lines(view: ProfileView, rows: int) -> list[str]:
     """Return the lines of a profile: its cost, the trace, and the operators that differ most, at most `rows`."""
     lines = summary(view)
     return [*lines, "", *table(view, rows, 80)] if view.rows else lines

@@ -126,7 +126,7 @@ class Replicas:
                 return Unchanged(model, first[1], last[1])
         return None
 
-    def inputs(self) -> Inputs:
+    def input_comparison(self) -> Inputs:
         """Return a comparison of the inputs that models got in forward calls."""
         if self._inputs is not None:
             return self._inputs
@@ -142,7 +142,7 @@ class Replicas:
         )
         return self._inputs
 
-    def same(self) -> Sameness | None:
+    def last_comparison(self) -> Sameness | None:
         """Return what was compared last; None while nothing was compared, or if replicas of some model differ."""
         compared = [
             moment

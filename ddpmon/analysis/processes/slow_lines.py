@@ -9,7 +9,7 @@ from math import sqrt
 from typing import Any
 
 from ddpmon.analysis.statistics.excess import EXPLAINS
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamples
 
 FEWEST_SAMPLES = 8
@@ -226,7 +226,7 @@ def line_words(line: SlowLine, excess_ms: float) -> str:
     took += f" (95% interval {low:.1f} to {high:.1f})"
     whose = f"the DataLoader workers of rank {line.rank}" if line.of_workers else f"rank {line.rank}"
     others = "" if line.peer_share is None else f", and {line.peer_share:.0%} of rank {line.peer}'s"
-    return f"{took}. {line.share:.0%} of {counted(line.samples, 'stack sample')} of {whose} show it{others}."
+    return f"{took}. {line.share:.0%} of {format_count(line.samples, 'stack sample')} of {whose} show it{others}."
 
 
 def line_facts(line: SlowLine) -> dict[str, Any]:

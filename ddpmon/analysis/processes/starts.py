@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ddpmon.analysis.processes.disagreements import line_of, place_of
-from ddpmon.analysis.processes.hangs import missing
+from ddpmon.analysis.processes.hangs import missing_ranks
 from ddpmon.analysis.run_state import STARTING_S
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import MEETINGS, Stack
@@ -80,7 +80,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
         return None
     stacks = {rank: one.stack for rank, one in present.items() if one.stack}
     unheard = present.keys() - stacks.keys()
-    late = {*unheard, *(ranks.keys() - present.keys())} or set(missing(stacks))
+    late = {*unheard, *(ranks.keys() - present.keys())} or set(missing_ranks(stacks))
     waiting = {rank for rank, stack in stacks.items() if stack.blocked} - late
     if late and waiting:
         # A rank that waits in another collective than the rest also keeps a core busy by waiting.

@@ -9,13 +9,13 @@ import numpy as np
 from ddpmon.analysis.slowness.detector import ALL_RANKS_STEPS
 from ddpmon.analysis.slowness.excess import own_change, sample_of_peers
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
-from ddpmon.analysis.slowness.onset import onset
+from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown, gain_without
 from ddpmon.analysis.slowness.some_ranks import SETTLED_STEPS
 from ddpmon.analysis.slowness.stretches import stretches
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
-from ddpmon.analysis.statistics.arrays import Floats, column_medians, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, column_medians, row_medians, series_median
 from ddpmon.messages import OWN_PHASES
 
 
@@ -32,7 +32,7 @@ def describe_all(
         columns: The ranks that are not slow compared with the others. The slow ones share a slowdown of all.
 
     """
-    every = np.column_stack([medians(rows.phases_ms(sample_of_peers(columns))), rows.transfer_ms])
+    every = np.column_stack([row_medians(rows.phases_ms(sample_of_peers(columns))), rows.transfer_ms])
     values = every[:, :-1].sum(axis=1) if series == "own" else every[:, (*OWN_PHASES, "transfer").index(series)]
     start = rows.index(first)
     if start < FEWEST_ROWS or start > len(rows) - FEWEST_ROWS:
@@ -74,7 +74,7 @@ def describe_all(
         as_of=int(rows.world.step[-1]),
         gain=gain,
         gain_alone=gain,
-        increase=float(phases.max() / max(median(every[:begin, int(phases.argmax())]), 1e-9)),
+        increase=float(phases.max() / max(series_median(every[:begin, int(phases.argmax())]), 1e-9)),
     )
 
 
@@ -84,7 +84,7 @@ def _first_step(rows: RunRows, values: Floats, begin: int) -> tuple[int, tuple[i
     The steps of the window are used alone if the rise lies within the window.
     """
     lower = len(rows.blocks) if begin > len(rows.blocks) + FEWEST_ROWS else 0
-    found = onset(values[lower:], may_be_constant=False)
+    found = find_onset(values[lower:], may_be_constant=False)
     low, high = (lower + index for index in found.within)
     within = int(rows.first[low]), rows.last_step(high)
     return int(rows.first[lower + found.index]), within, found.is_ramp, found.evidence

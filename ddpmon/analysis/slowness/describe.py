@@ -13,7 +13,7 @@ from ddpmon.analysis.slowness.past import Past, RunRows
 from ddpmon.analysis.slowness.rotating import describe_rotating
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown, gain_without
 from ddpmon.analysis.slowness.some_ranks import describe_ranks
-from ddpmon.analysis.statistics.arrays import median
+from ddpmon.analysis.statistics.arrays import series_median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
@@ -30,7 +30,7 @@ LARGE = 64
 """Minimum number of ranks of a large world."""
 
 
-def describe(
+def describe_slowdowns(
     world: World, past: Past, signals: Sequence[Signal], hosts: Mapping[int, str], before: Sequence[Slowdown]
 ) -> list[Slowdown]:
     """Return the current slowdowns of a run: lasting ones first, then ended ones, the costliest of each first.
@@ -46,23 +46,23 @@ def describe(
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
     rows = RunRows(world, past)
-    groups = who.groups(rows, signals, before)
+    groups = who.slow_groups(rows, signals, before)
     everyone = _of_all(rows, signals, before, groups)
-    told = _told(rows, groups, everyone, signals, hosts, before)
+    told = _reportable(rows, groups, everyone, signals, hosts, before)
     # Ranks that only seem slow because of noise are peers like the others, which are as noisy.
     while untold := [one for one in groups if one.before is None and not _is_told(rows, one, told)]:
         groups = [one for one in groups if one not in untold]
-        told = _told(rows, groups, everyone, signals, hosts, before)
-    told += [one for one in _ended(before) if not any(_continues(one, other) for other in told)]
+        told = _reportable(rows, groups, everyone, signals, hosts, before)
+    told += [one for one in _ended_slowdowns(before) if not any(_continues(one, other) for other in told)]
     return sorted(told, key=lambda one: (one.until is not None, -one.cost_ms))
 
 
-def _ended(before: Sequence[Slowdown]) -> list[Slowdown]:
+def _ended_slowdowns(before: Sequence[Slowdown]) -> list[Slowdown]:
     """Return the latest slowdowns that have ended, which a recurrence may continue."""
     return sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
 
 
-def _told(
+def _reportable(
     rows: RunRows,
     groups: Sequence[who.Group],
     everyone: Slowdown | None,
@@ -81,7 +81,7 @@ def _told(
         before: The result of the last judgement.
 
     """
-    peers, ended = who.peers(rows, groups).tolist(), _ended(before)
+    peers, ended = who.peer_columns(rows, groups).tolist(), _ended_slowdowns(before)
     found = [one for group in groups if peers for one in describe_ranks(rows, group, peers, hosts, ended)]
     found += [everyone] if everyone else []
     rotating, found = describe_rotating(rows.world, signals, found, before)
@@ -108,7 +108,7 @@ def _of_all(
         held = None  # Most ranks became slow then, not all.
     up = [one for one in signals if one.rank is None and one.up and one.evidence != "turns"]
     new = [one for one in up if all(one.step > (old.until or 0) for old in known)]
-    peers = who.peers(rows, groups).tolist()
+    peers = who.peer_columns(rows, groups).tolist()
     if not peers or (held is None and not new):
         return None
     if held is not None:
@@ -161,18 +161,18 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         one
         for one in (*found, *before)
         if one.is_of_ranks
-        and threshold.reached(
+        and threshold.is_reached(
             of_run[id(one)] if one.until is not None else costs.get(id(one), one.gain), held=one in before
         )
     ]
     # No rank costs more than its own excess, whatever the ranks cost together.
-    least_ms = (threshold.enter - 1) * median(rows.length_ms)
+    least_ms = (threshold.enter - 1) * series_median(rows.length_ms)
     told = [
         one
         for one in found
         if one in held
         or (
-            threshold.reached(costs[id(one)])
+            threshold.is_reached(costs[id(one)])
             and not (one.is_of_ranks and (one.share * one.excess_ms < least_ms or may_be_burst(rows, one, faults)))
         )
     ]
@@ -189,4 +189,4 @@ def _gain(world: World, together: Sequence[Slowdown], since: int) -> float:
     begin = int((world.step < since).sum())
     if len(columns) == len(world.ranks) or len(world) - begin < who.FEWEST_ROWS:
         return 1.0
-    return max(1.0, what_if.gain(world.between(begin, len(world)), columns, seen=world))
+    return max(1.0, what_if.gain_if_like_peers(world.steps_between(begin, len(world)), columns, seen=world))

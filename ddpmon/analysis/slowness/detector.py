@@ -18,7 +18,7 @@ from ddpmon.analysis.slowness.rotation_test import TurnDetector, Turns
 from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
 from ddpmon.analysis.slowness.spread import FEW_RANKS
-from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, row_medians, series_median
 from ddpmon.analysis.steps.world import World
 
 DAY_MS = 24 * 3600e3
@@ -77,7 +77,7 @@ def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
 
     """
     counts = part.tokens if len(part) and (part.tokens > 0).all() else part.samples
-    work = np.where((counts > 0).all(axis=1), medians(counts.astype(float)), 0.0)
+    work = np.where((counts > 0).all(axis=1), row_medians(counts.astype(float)), 0.0)
     return part.step, part.own_ms, part.phases_ms, part.transfer_ms, part.step_ms, work
 
 
@@ -121,7 +121,7 @@ class Detector:
         # Views would keep the memory of all earlier steps alive.
         self._waiting = tuple(each[whole:].copy() for each in arrays)
 
-    def signals(self) -> list[Signal]:
+    def recent_signals(self) -> list[Signal]:
         """Return the signals of the last 360 steps, in the order in which they were found.
 
         For each rank, series, direction and kind of evidence, only the latest signal is returned.
@@ -134,7 +134,7 @@ class Detector:
         self, step: Ints, own_ms: Floats, phases_ms: Floats, transfer_ms: Floats, length_ms: Floats, work: Floats
     ) -> None:
         blocks = self._judged // BLOCK
-        typical = median(length_ms)
+        typical = series_median(length_ms)
         self._step_ms += max(1 / (blocks + 1), STEP_RATE) * (typical - self._step_ms)
         self._judged += BLOCK
         if not blocks:
@@ -176,7 +176,7 @@ class Detector:
         """Note the signal that ranks take turns in being slow, or that they no longer do."""
         now, z = int(self._numbers[-1]), CERTAIN_Z
         up, down = (("turns", None, "own", way) for way in (True, False))
-        before, found = self._signals.pop(up, None), turns.found
+        before, found = self._signals.pop(up, None), turns.current_turns
         if found is not None:
             since, first = max(found.since, self._first_number), now if before is None else before.found
             self._signals[up] = Signal(None, "own", since, True, z, "turns", first, now, found)

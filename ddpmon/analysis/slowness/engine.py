@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddpmon.analysis.slowness.describe import describe
+from ddpmon.analysis.slowness.describe import describe_slowdowns
 from ddpmon.analysis.slowness.detector import Detector
 from ddpmon.analysis.slowness.past import Past
 from ddpmon.analysis.slowness.slowdown import Slowdown
@@ -41,6 +41,8 @@ class Engine:
         if world is None or world.ranks != self._detector.ranks:
             return ()
         if self._has_new:  # A hub judges twice a second, however long a step takes.
-            self._slowdowns = describe(world, self._past, self._detector.signals(), hosts, self._slowdowns)
+            self._slowdowns = describe_slowdowns(
+                world, self._past, self._detector.recent_signals(), hosts, self._slowdowns
+            )
             self._has_new = False
         return self._slowdowns

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
-from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, median, medians
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, row_medians, series_median
 from ddpmon.messages import OWN_PHASES
 
 PLAIN_Z = CERTAIN_Z / 3
@@ -78,7 +78,7 @@ def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> 
     theirs = np.concatenate([theirs, theirs.sum(axis=2, keepdims=True)], axis=2)
     mine = rows.phases_ms(chosen).mean(axis=1)
     mine = np.column_stack([mine, mine.sum(axis=1)])
-    usual = medians(theirs)
+    usual = row_medians(theirs)
     over = mine - usual
     if len(others) > FEW_PEERS:
         noise, memory = _noise(rows, theirs, usual)
@@ -89,9 +89,9 @@ def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> 
 
 def own_change(rows: RunRows, values: Floats, before: int) -> tuple[Floats, Floats, float]:
     """Compare a series of all ranks with its own past, the rows before an index; return the same as `Excess.series`."""
-    over = values - median(values[:before])
+    over = values - series_median(values[:before])
     rest = over.copy()
-    rest[before:] -= median(over[before:])
+    rest[before:] -= series_median(over[before:])
     noise, memory = _noise(rows, rest[:, None, None])
     return over, noise[:, 0], float(memory[0])
 
@@ -138,6 +138,6 @@ def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[
 def _middles_of(values: Floats, size: int) -> Floats:
     """Return medians of groups of `size` rows: [N, ...] -> [groups, ...]. The last group has the remaining rows too."""
     first = max(len(values) // size - 1, 0)
-    middles = medians(values[: first * size].reshape(first, size, *values.shape[1:]))
+    middles = row_medians(values[: first * size].reshape(first, size, *values.shape[1:]))
     both: Floats = np.concatenate([middles, column_medians(values[first * size :])[None]])
     return both

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY
 from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, mean_correlation, z_of_t
-from ddpmon.analysis.statistics.arrays import Floats, medians
+from ddpmon.analysis.statistics.arrays import Floats, row_medians
 
 MOST_BATCHES = 40
 """Number of batches at which neighbouring ones are merged (single steps into blocks): half as many estimate the
@@ -99,7 +99,7 @@ class LevelSinceStart:
         freedom = spread**2 / np.maximum(uncertain, 1e-3 * spread**2)
         spread = np.maximum(spread, batched + covariance)
         if ranks > FEW_RANKS:
-            level -= medians(level)[:, None]
+            level -= row_medians(level)[:, None]
         beyond = np.sign(level) * np.maximum(np.abs(level) - SMALLEST * step_ms, 0.0)
         return z_of_t(beyond / np.sqrt(spread), freedom)
 

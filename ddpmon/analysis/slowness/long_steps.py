@@ -6,7 +6,15 @@ import numpy as np
 
 from ddpmon.analysis.slowness.series import BLOCK, CLIP_SIGMAS
 from ddpmon.analysis.slowness.slowdown import WORTH
-from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Bools, Floats, Ints, column_medians, median, medians
+from ddpmon.analysis.statistics.arrays import (
+    SIGMAS_PER_MAD,
+    Bools,
+    Floats,
+    Ints,
+    column_medians,
+    row_medians,
+    series_median,
+)
 from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.analysis.threshold import Threshold
 
@@ -87,10 +95,10 @@ class LongSteps:
         if len(levels) <= FEWEST_BLOCKS:
             nothing = np.zeros(self._ranks, bool)
             return nothing, np.full(self._ranks, -np.inf), self._began[0]
-        level = medians(np.stack(levels[:-1], axis=1))
+        level = row_medians(np.stack(levels[:-1], axis=1))
         del levels[:-LEVEL_BLOCKS]
         longer = over_peers(own_ms - level)
-        spread = SIGMAS_PER_MAD * median(np.abs(longer[:, sample_of(self._ranks)]).ravel())
+        spread = SIGMAS_PER_MAD * series_median(np.abs(longer[:, sample_of(self._ranks)]).ravel())
         self._sigma = spread if not self._sigma else self._sigma + SIGMA_RATE * (spread - self._sigma)
         is_long = longer > max(LONG_STEP * step_ms, CLIP_SIGMAS * self._sigma)
         begins = is_long & ~np.vstack((self._was_long, is_long[:-1]))

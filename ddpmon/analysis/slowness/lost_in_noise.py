@@ -11,7 +11,7 @@ from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, Slowdown
 from ddpmon.analysis.slowness.spread import mean_correlation
 from ddpmon.analysis.slowness.who import FEWEST_ROWS
-from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, median
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, series_median
 from ddpmon.analysis.threshold import Threshold
 
 NOISIER = Threshold(
@@ -43,12 +43,12 @@ def hidden_since(
     else:
         variance = np.square(noise[begin:])
         change = _variance_change(variance) + begin
-        level = median(values[begin:change])
+        level = series_median(values[begin:change])
         ratio = variance[change - begin :].mean() / variance[: change - begin].mean()
-        if not NOISIER.reached(float(ratio) ** 0.5):
+        if not NOISIER.is_reached(float(ratio) ** 0.5):
             return None
     # A median is used because noise of this size is skewed; its standard error is 1.25 times that of a mean.
-    lately, loud = median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
+    lately, loud = series_median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
     reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
     return change if lately - reach <= 0 and lately + reach >= level else None
 
@@ -76,7 +76,9 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
         [_around_trend(values[last - size : last])[0] for last in range(end, first + size - 1, -size)]
         for first, end in ((0, begin), (begin, len(values)))
     )
-    if not NOISIER.reached(median(np.array(now)) / max(float(np.quantile(usual, 0.25, method="lower")), 1e-9)):
+    if not NOISIER.is_reached(
+        series_median(np.array(now)) / max(float(np.quantile(usual, 0.25, method="lower")), 1e-9)
+    ):
         return False
     around = _around_trend(values[begin:])[1]
     level = float(around.mean())
@@ -98,8 +100,8 @@ def _around_trend(values: Floats) -> tuple[float, Floats]:
     """Return the robust standard deviation of values around a line, and the values without the slope and outliers."""
     place = _places(len(values))
     level = values - place * float(place @ values) / float(place @ place)
-    middle = median(level)
-    spread = SIGMAS_PER_MAD * median(np.abs(level - middle))
+    middle = series_median(level)
+    spread = SIGMAS_PER_MAD * series_median(np.abs(level - middle))
     return spread, np.clip(level, middle - 4 * spread, middle + 4 * spread)
 
 

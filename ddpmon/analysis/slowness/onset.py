@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import FILTERS, Whitening
-from ddpmon.analysis.statistics.arrays import Floats, Ints, median
-from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.statistics.arrays import Floats, Ints, series_median
+from ddpmon.analysis.statistics.excess import SMOOTHED, running_median
 from ddpmon.analysis.threshold import Threshold
 
 RAMP = Threshold(
@@ -58,7 +58,7 @@ class Onset:
         return int(first[self.index]), (int(first[low]), int(first[high]))
 
 
-def onset(series: Floats, *, may_be_constant: bool) -> Onset:
+def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
     """Find where a series rises, under the assumption that it rises once.
 
     Args:
@@ -103,9 +103,9 @@ def _without_outliers(series: Floats) -> Floats:
     if len(series) <= SMOOTHED:
         return series
     half = SMOOTHED // 2
-    smooth = steady(series)
+    smooth = running_median(series)
     middle = np.concatenate([np.full(half, smooth[0]), smooth, np.full(half, smooth[-1])])
-    reach = OUTLYING * 1.48 * median(np.abs(series - middle)) + 1e-9
+    reach = OUTLYING * 1.48 * series_median(np.abs(series - middle)) + 1e-9
     clipped: Floats = np.clip(series, middle - reach, middle + reach)
     return clipped
 

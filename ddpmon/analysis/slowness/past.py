@@ -79,7 +79,7 @@ class Past:
         if len(blocks) > BLOCKS_OF_A_SIZE:
             self._add(blocks.popleft() + blocks.popleft(), size + 1)
 
-    def before(self, step: int) -> list[StepBlock]:
+    def blocks_before(self, step: int) -> list[StepBlock]:
         """Return the blocks that end before a step, oldest first."""
         return [block for block in chain.from_iterable(reversed(self._sizes)) if block.last < step]
 
@@ -96,7 +96,7 @@ class RunRows:
 
     def __init__(self, world: World, past: Past) -> None:
         self.world = world
-        self.blocks = past.before(int(world.step[0]))
+        self.blocks = past.blocks_before(int(world.step[0]))
         """The blocks before the window."""
 
     def __len__(self) -> int:

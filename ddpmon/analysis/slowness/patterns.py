@@ -76,7 +76,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
     """
     spans = found.spans
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
-    if not RECURRENCES.reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
+    if not RECURRENCES.is_reached(len(spans)) or 2 * lengths.max() > rows.steps[spans[0][0] :].sum():
         return None
     if not found.single and spans[-1][1] == len(rows) and lengths[-1] > OUTLASTS * lengths[:-1].max():
         return None
@@ -92,7 +92,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
     quiet = float(rows.steps[spans[-1][1] : last + 1].sum())
     lone = _lone(begins)
     rhythmic = begins[lone:]
-    rhythm = _rhythm(rows, rhythmic, single=usual < 2, held=held) if RECURRENCES.reached(len(rhythmic)) else None
+    rhythm = _rhythm(rows, rhythmic, single=usual < 2, held=held) if RECURRENCES.is_reached(len(rhythmic)) else None
     if rhythm is None:
         span = float(rows.steps[spans[0][0] : spans[-1][1]].sum())
         begun = found.counts[spans[0][0] :].sum() if found.single else len(spans)
@@ -138,7 +138,7 @@ def _rhythm(
     takes_other = other < BETTER * likely and (by_program or by_seconds[0] > nearest)
     in_unit = in_steps if by_program != takes_other else in_seconds
     uneven = other if takes_other else likely
-    if not UNEVEN.reached(uneven, held=held):
+    if not UNEVEN.is_reached(uneven, held=held):
         return None
     rng = np.random.default_rng(0)
     draws = rng.uniform(in_unit[0], in_unit[-1], (DRAWS, len(begins)))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.slowness.detector import Signal
-from ddpmon.analysis.slowness.onset import onset
+from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, WORTH, Slowdown, gain_without
 from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_STEPS
-from ddpmon.analysis.statistics.arrays import Floats, Ints, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, row_medians
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
@@ -48,7 +48,7 @@ def describe_rotating(
     before = next((one for one in last if one.until is None and one.scope == "rotating"), None)
     signal = next((one for one in signals if one.evidence == "turns"), None)
     turns, goes_on = signal.turns if signal else None, signal is not None and signal.up
-    uneven = uneven_work(world.last(LATEST_STEPS), held=before is not None and bool(before.work))
+    uneven = uneven_work(world.last_steps(LATEST_STEPS), held=before is not None and bool(before.work))
     if not goes_on and uneven is None:
         until = turns.until if before and turns and turns.until >= before.since else int(world.step[-1])
         return before and replace(before, until=until, pattern="stretch"), list(others)
@@ -69,9 +69,9 @@ def describe_rotating(
     own = world.own_ms[:, columns]
     second, slowest = np.partition(own, (-2, -1), axis=1)[:, -2:].T
     begin = min(int(np.searchsorted(world.step, since)), len(world) - 1)
-    part, own = world.between(begin, len(world)), own[begin:]
+    part, own = world.steps_between(begin, len(world)), own[begin:]
     who = columns[own.argmax(axis=1)]
-    over = part.phases_ms[np.arange(len(part)), who] - medians(part.phases_ms[:, columns])
+    over = part.phases_ms[np.arange(len(part)), who] - row_medians(part.phases_ms[:, columns])
     phases = dict(zip(OWN_PHASES, over.mean(axis=0).tolist(), strict=True))
     # If the slowest rank were not slow, the step would take as long as for the second-slowest rank.
     next_ms = np.maximum(second[begin:], part.own_ms[:, slow].max(axis=1, initial=0.0))
@@ -116,10 +116,10 @@ def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     columns = [world.ranks.index(rank) for rank in one.ranks]
     latest = len(world) - max(FEWEST_ROWS, round_steps)
     begin = min(int(np.searchsorted(world.step, max(one.since, since))), latest)
-    part = world.between(begin, len(world))
-    over = part.own_ms[:, columns] - medians(np.delete(part.own_ms, columns, axis=1))[:, None]
+    part = world.steps_between(begin, len(world))
+    over = part.own_ms[:, columns] - row_medians(np.delete(part.own_ms, columns, axis=1))[:, None]
     mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
-    return not WORTH.reached(gain_without(mostly_ms, float(part.step_ms.mean())))
+    return not WORTH.is_reached(gain_without(mostly_ms, float(part.step_ms.mean())))
 
 
 def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int, tuple[int, int]]:
@@ -132,7 +132,7 @@ def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int,
     steps = world.step[around]
     if signal is not None and (signal.step < steps[0] or len(steps) < 2 * FEWEST_ROWS):
         return signal.step, (signal.step, signal.step)
-    found = onset(lead[around], may_be_constant=around.start == 0)
+    found = find_onset(lead[around], may_be_constant=around.start == 0)
     step, (low, high) = found.in_steps(steps)
     if signal is None or abs(step - signal.step) <= TOGETHER_STEPS:
         return step, (low, high)
@@ -187,7 +187,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
         error_ms = strays**0.5 / square
         least = item_ms + certain * error_ms if held else item_ms
         lost, total = float(_lost_ms(own, counts, least).sum()), float(part.step_ms.sum())
-        if (held or item_ms >= certain * error_ms) and WORTH.reached(gain_without(lost, total)):
+        if (held or item_ms >= certain * error_ms) and WORTH.is_reached(gain_without(lost, total)):
             return Uneven(unit, max(item_ms, 0.0))
     return None
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.slowdown import EVIDENCE
 from ddpmon.analysis.statistics.arrays import Floats, Ints
-from ddpmon.analysis.statistics.excess import SMOOTHED, steady
+from ddpmon.analysis.statistics.excess import SMOOTHED, running_median
 from ddpmon.analysis.threshold import Threshold
 
 APART = Threshold(
@@ -67,13 +67,13 @@ class TurnDetector:
         if len(own) <= SMOOTHED:
             return
         middle = slice(SMOOTHED // 2, -SMOOTHED // 2)
-        level = steady(own)
+        level = running_median(own)
         series = (own[middle] - level, level) if len(self._tests) > 1 else (own[middle],)
         for test, values in zip(self._tests, series, strict=True):
             test.add(values, numbers[middle])
 
     @property
-    def found(self) -> Turns | None:
+    def current_turns(self) -> Turns | None:
         """Return the turns if they continue; None if ranks do not take turns."""
         return next((test.found for test in self._tests if test.found is not None), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.slowness.slowdown import WORTH
-from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, lower_medians, medians
+from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, lower_medians, row_medians
 from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.messages import OWN_PHASES
 
@@ -57,7 +57,7 @@ class PeerSeries:
         if len(self.names) == 1:
             return over_peers(own_ms)[None]
         sample = sample_of(own_ms.shape[1])
-        shares = column_medians(medians(phases_ms[:, sample] / np.maximum(own_ms[:, sample, None], 1e-9)))
+        shares = column_medians(row_medians(phases_ms[:, sample] / np.maximum(own_ms[:, sample, None], 1e-9)))
         self._blocks += 1
         self.phase_share += max(1 / self._blocks, SCALE_RATE) * (shares - self.phase_share)
         values = np.empty((len(PEER_SERIES), *own_ms.shape))
@@ -141,7 +141,7 @@ class Clip:
         """
         sample = sample_of(excess.shape[2])
         around = excess - baseline[:, None]
-        spread = SIGMAS_PER_MAD * medians(np.abs(around[..., sample]).reshape(len(excess), -1))
+        spread = SIGMAS_PER_MAD * row_medians(np.abs(around[..., sample]).reshape(len(excess), -1))
         log_scale = np.log(np.maximum(spread, STEADY * step_ms))
         self._blocks += 1
         # With a mean of logarithms, one warm-up block that is a hundred times as noisy does not blind the next hundred.

@@ -10,12 +10,12 @@ import numpy as np
 from ddpmon.analysis.slowness import who
 from ddpmon.analysis.slowness.excess import Excess, excess_over
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
-from ddpmon.analysis.slowness.onset import onset
+from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.patterns import RECENT, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown, gain_without
 from ddpmon.analysis.slowness.stretches import AT_PEERS, Stretches, steps_apart, stretches
-from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median
+from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, series_median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
@@ -90,7 +90,7 @@ def describe_ranks(
         values = series[0]
         chosen = [_span(rows, values, spans, place, before) for place in _places(rows, spans, before)]
         chosen = [part for span in chosen for part in _by_phase(rows, excess, span)]
-    scope = who.scope(group.columns, rows.world.ranks, hosts)
+    scope = who.scope_of_columns(group.columns, rows.world.ranks, hosts)
     latest = chosen[-1]
     goes_on = latest.until is None and not found.single
     hidden = hidden_since(rows, series, latest.begin, before) if goes_on else None
@@ -136,7 +136,7 @@ def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, before: Slowdo
         usual = np.flatnonzero(~found.slow)
         own = excess.own_ms[usual[usual >= start]]
         # Beside a rhythm, the ranks may be slow in all steps.
-        if AT_PEERS.reached(median(own) / max(float(excess.own_ms[start:].mean()), 1e-9)):
+        if AT_PEERS.is_reached(series_median(own) / max(float(excess.own_ms[start:].mean()), 1e-9)):
             return found
     return None
 
@@ -167,7 +167,7 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
     elif begin > lower:
         first, series, size = _uniform(rows, values, begin, lower, end)
         if len(series) >= who.FEWEST_ROWS:
-            found = onset(series, may_be_constant=lower == 0)
+            found = find_onset(series, may_be_constant=lower == 0)
             since, (low, high) = found.in_steps(first)
             within = low - size + 1, high + size - 1  # Its beginning lies within a block of this size.
             pattern = "ramp" if found.is_ramp else pattern
@@ -176,7 +176,7 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
     if end < len(rows):
         # The excess may have decreased before it ended.
         first, series, size = _uniform(rows, values, end - 1, max(begin, end - who.COMPARED_STEPS), upper)
-        last = len(series) - 1 - onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
+        last = len(series) - 1 - find_onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
         until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
         until = max(since, until)
         end = rows.index(until) + 1
@@ -205,7 +205,7 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
     was = int(column_medians(excess.phases_ms[begin : begin + PHASE_STEPS]).argmax())
     if now == was:
         return [span]
-    found = onset(excess.phases_ms[begin:end, now] - excess.phases_ms[begin:end, was], may_be_constant=False)
+    found = find_onset(excess.phases_ms[begin:end, now] - excess.phases_ms[begin:end, was], may_be_constant=False)
     both = [
         column_medians(excess.phases_ms[part])
         for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
@@ -251,7 +251,7 @@ def _described(
     slow[span.begin : span.end] = (counts if comes_again else rows.steps)[span.begin : span.end]
     window = np.flatnonzero(slow[old:])
     shown = window + old if len(window) else np.flatnonzero(slow)
-    phases, size = column_medians(excess.phases_ms[shown]), median(excess.own_ms[shown])
+    phases, size = column_medians(excess.phases_ms[shown]), series_median(excess.own_ms[shown])
     total, count = float((rows.steps * rows.length_ms)[span.begin : span.end].sum()), float(slow.sum())
     latest = window
     if before and span.begin < old:
@@ -297,13 +297,13 @@ def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence
 
     """
     if steps[-1] - steps[0] + 1 == len(steps):
-        part = world.between(int(steps[0]), int(steps[-1]) + 1)
+        part = world.steps_between(int(steps[0]), int(steps[-1]) + 1)
     else:  # The part has only the arrays that the model reads.
         names = ("step", "end_us", "length_ms", "own_ms")
         part = replace(world, **{name: getattr(world, name)[steps] for name in names})
 
     def without(some: Sequence[int]) -> float:
-        return 1 / max(1.0, what_if.gain(part, some, seen=world))
+        return 1 / max(1.0, what_if.gain_if_like_peers(part, some, seen=world))
 
     mean, alone = float(part.step_ms.mean()), 1 - without(columns)
     beside = without(others) - without(sorted({*columns, *others})) if others else alone

@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.analysis.slowness.excess import NOISE_ROWS
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, EVIDENCE, WORTH
-from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, median
+from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, series_median
 from ddpmon.analysis.threshold import Threshold
 
 AT_PEERS = Threshold(
@@ -98,9 +98,9 @@ def stretches(
     if len(ends) and not slow[-1]:
         # The excess may have decreased rather than ended.
         before, rest = values[: np.argmax(slow)], slice(int(ends[-1]), None)
-        over = values[rest] - (median(before) if len(before) >= NOISE_ROWS else 0.0)
+        over = values[rest] - (series_median(before) if len(before) >= NOISE_ROWS else 0.0)
         less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE)
-        if size >= (WORTH.enter - 1) * median(rows.length_ms[rest]):
+        if size >= (WORTH.enter - 1) * series_median(rows.length_ms[rest]):
             slow[rest] = less
     return Stretches(slow, np.where(slow, rows.steps, 0.0), single=False)
 
@@ -119,7 +119,7 @@ def _slow_rows(
         known: Log likelihood ratio, from elsewhere, of slow against usual at the row `start`.
 
     """
-    firsts = [median(values[start : start + count]) for count in LEVEL_STEPS]
+    firsts = [series_median(values[start : start + count]) for count in LEVEL_STEPS]
     level, usual = max(*firsts, level_ms or 0.0), 0.0
     least = level / 2
     slow = np.zeros(len(values), np.bool_)
@@ -132,8 +132,8 @@ def _slow_rows(
         last, slow = slow, _most_likely(ratios)
         if not slow.any() or (slow == last).all():
             break
-        usual = float(np.clip(median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
-        level = max(median(values[slow]) - usual, least)
+        usual = float(np.clip(series_median(values[~slow]), -level / 2, level / 2)) if (~slow).sum() >= 8 else 0.0
+        level = max(series_median(values[slow]) - usual, least)
     return slow, level
 
 
@@ -156,8 +156,8 @@ def steps_apart(
         return None
     low, high = float(np.quantile(some, 0.05)), float(some.max())
     if beside_pauses:
-        unexplained = some[some >= median(some) + CERTAIN_Z * median(noise[first:])]
-        high = median(unexplained) if len(unexplained) else high
+        unexplained = some[some >= series_median(some) + CERTAIN_Z * series_median(noise[first:])]
+        high = series_median(unexplained) if len(unexplained) else high
     last = np.zeros(len(some), np.bool_)
     for _ in range(8):
         above = some > (low + high) / 2
@@ -165,15 +165,15 @@ def steps_apart(
             return None
         if (above == last).all():
             break
-        last, low, high = above, float(np.mean(some[~above])), median(some[above])
+        last, low, high = above, float(np.mean(some[~above])), series_median(some[above])
     runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
     share = float(above.mean())
     # Independent steps would make len * share * (1 - share) runs. Stretches of many steps make far fewer.
     if runs < max(3.0, len(some) * share * (1 - share) / 3):
         return None
-    if not AT_PEERS.reached(low / max(float(some.mean()), 1e-9)):
+    if not AT_PEERS.is_reached(low / max(float(some.mean()), 1e-9)):
         return None
-    if high - low < CERTAIN_Z * max(median(noise[first:]), median(noise[first:][above])):
+    if high - low < CERTAIN_Z * max(series_median(noise[first:]), series_median(noise[first:][above])):
         return None
     # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one slow step.
     counts = np.maximum(np.rint((values - low) * rows.steps / (high - low)), 0.0)

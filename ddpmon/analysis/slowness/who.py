@@ -10,10 +10,10 @@ import numpy as np
 
 from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.excess import sample_of_peers
-from ddpmon.analysis.slowness.onset import onset
+from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import Changed, Scope, Slowdown
-from ddpmon.analysis.statistics.arrays import Floats, Ints, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, row_medians, series_median
 from ddpmon.analysis.statistics.excess import MOSTLY
 from ddpmon.messages import OWN_PHASES
 
@@ -57,7 +57,7 @@ class _Change:
     """The phase that has nearly all of the change, if one has."""
 
 
-def groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
+def slow_groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
     """Return the groups of ranks that are slow compared with the others.
 
     Args:
@@ -109,7 +109,7 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
     mine, theirs = (
         rows.phases_ms(some, rows.index(first)).sum(axis=2) for some in (columns, sample_of_peers(rest.tolist()))
     )
-    levels: Floats = (mine - medians(theirs)[:, None]).mean(axis=0)
+    levels: Floats = (mine - row_medians(theirs)[:, None]).mean(axis=0)
     return levels
 
 
@@ -145,7 +145,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
     end = min(len(rows), max(rows.index(signal.step + REFINED_STEPS), near + FEWEST_ROWS) + 1)
     ranks = np.arange(len(rows.world.ranks))
     others = ranks if column is None else np.delete(ranks, column)
-    times = medians(rows.phases_ms(sample_of_peers(others.tolist()), begin, end))
+    times = row_medians(rows.phases_ms(sample_of_peers(others.tolist()), begin, end))
     if column is not None:
         times = rows.phases_ms([column], begin, end)[:, 0] - times
     rough = at = near - begin
@@ -159,13 +159,13 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
         over = [one.until for one in before if one.until is not None and _is_of(one, column, rows)]
         skipped = max((rows.index(until) + 1 - begin for until in over if until < signal.step), default=0)
         skipped = min(max(skipped, 0), at)
-        found = onset(way * values[skipped:], may_be_constant=True).index
+        found = find_onset(way * values[skipped:], may_be_constant=True).index
         at = found + skipped if found or not begin + skipped else at
         change = _rise(times, at)
     if min(way * change.sum(), way * times[at:].mean(axis=0).sum()) < np.abs(change).max() / 2:
         return None
     change = way * change
-    plain = MOSTLY.reached(float(change.max() / max(change.sum(), 1e-9)))
+    plain = MOSTLY.is_reached(float(change.max() / max(change.sum(), 1e-9)))
     step = signal.step if at == rough else int(rows.first[begin + at])
     return _Change(column, step, up, OWN_PHASES[int(change.argmax())] if plain else None)
 
@@ -227,13 +227,13 @@ def _slow_since(
             up = [column for column, level in zip(up, levels.tolist(), strict=True) if level >= levels.max() / 2]
         return up, "unknown"
     if up or down:
-        high = median(rises[up] if up else np.delete(rises, down))
-        low = median(rises[down] if down else np.delete(rises, up))
+        high = series_median(rises[up] if up else np.delete(rises, down))
+        low = series_median(rises[down] if down else np.delete(rises, up))
     else:  # At least a quarter of the ranks rose, or the median would not have; the others may be as before.
         high, low = float(np.quantile(rises, 0.75)), 0.0
     # A few ranks may be similar by chance, and rare long steps do not move a median: then only signals show who
     # changed.
-    noise = max(strays, median(np.minimum(np.abs(rises - high), np.abs(rises - low))))
+    noise = max(strays, series_median(np.minimum(np.abs(rises - high), np.abs(rises - low))))
     apart = max((high - low) / 2, PLAIN * noise)
     # A rank that is close to neither side is not named yet.
     is_slow, is_usual = rises - low >= apart, high - rises >= apart
@@ -262,13 +262,13 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     levels, variances = [], []
     for part in ((begin, at), (at, end)):
         values = rows.phases_ms(every, *part)[..., chosen].sum(axis=2).T
-        levels.append(medians(values))
+        levels.append(row_medians(values))
         # The median of independent normal values has pi/2 times the variance of their mean.
-        variances.append(np.pi / 2 * np.square(medians(np.abs(values - levels[-1][:, None]))) / values.shape[1])
-    return levels[1] - levels[0], median(np.sqrt(variances[0] + variances[1]))
+        variances.append(np.pi / 2 * np.square(row_medians(np.abs(values - levels[-1][:, None]))) / values.shape[1])
+    return levels[1] - levels[0], series_median(np.sqrt(variances[0] + variances[1]))
 
 
-def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
+def scope_of_columns(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
     """Return what the ranks in these columns are: one rank, all ranks of some hosts, or several ranks."""
     if len(columns) == 1:
         return "rank"
@@ -277,6 +277,6 @@ def scope(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]
     return "ranks" if None in mine or mine & rest or len(columns) == len(mine) else "host"
 
 
-def peers(rows: RunRows, slow: Sequence[Group]) -> Ints:
+def peer_columns(rows: RunRows, slow: Sequence[Group]) -> Ints:
     """Return the columns that are in no group: the ranks to compare others with."""
     return np.delete(np.arange(len(rows.world.ranks)), [place for group in slow for place in group.columns])

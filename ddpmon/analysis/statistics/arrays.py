@@ -19,7 +19,7 @@ NARROW = 16
 neighbours."""
 
 
-def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], NDArray[Number]]:
+def middle_values(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], NDArray[Number]]:
     """Return each row's median, and its neighbours among the row's sorted values: [S, R, ...] -> three of [S, ...].
 
     With an even number of values, the neighbours are the two that the median lies between. This is faster than
@@ -44,18 +44,18 @@ def middles(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], 
     return low, middle if count % 2 else (low + middle) / 2, high
 
 
-def medians(values: NDArray[Number]) -> NDArray[Number]:
+def row_medians(values: NDArray[Number]) -> NDArray[Number]:
     """Return the median of each row: [S, R, ...] -> [S, ...]."""
     count = values.shape[1]
     if count % 2 and count > NARROW:  # The neighbours of the median are not needed.
         middle: NDArray[Number] = np.partition(values, count // 2, axis=1)[:, count // 2]
         return middle
-    return middles(values)[1]
+    return middle_values(values)[1]
 
 
 def column_medians(values: NDArray[Number]) -> NDArray[Number]:
     """Return the median over the rows: [S, ...] -> [...]."""
-    middle: NDArray[Number] = medians(values[None])[0]
+    middle: NDArray[Number] = row_medians(values[None])[0]
     return middle
 
 
@@ -69,7 +69,7 @@ def lower_medians(values: NDArray[Number]) -> NDArray[Number]:
     return lower
 
 
-def median(values: NDArray[Number]) -> float:
+def series_median(values: NDArray[Number]) -> float:
     """Return the median of one series."""
     half, parts = len(values) // 2, values.copy()
     parts.partition(half)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, Number, middles
+from ddpmon.analysis.statistics.arrays import Floats, Ints, Number, middle_values
 from ddpmon.analysis.threshold import Threshold
 
 EXPLAINS = Threshold(
@@ -34,7 +34,7 @@ def over_peers(values: Floats) -> Floats:
     """Return each value minus the median of the other values in its row: [S, R] -> [S, R]."""
     if values.shape[1] < 2:
         return np.zeros_like(values)
-    low, middle, high = (each[:, None] for each in middles(values))
+    low, middle, high = (each[:, None] for each in middle_values(values))
     if values.shape[1] % 2 == 0:
         peers: Floats = np.where(values <= low, high, low)
     else:
@@ -60,7 +60,7 @@ def some_of(peers: Ints) -> Ints:
     return peers[sample_of(len(peers))]
 
 
-def steady(series: NDArray[Number]) -> NDArray[Number]:
+def running_median(series: NDArray[Number]) -> NDArray[Number]:
     """Return the running median of five along the first axis, SMOOTHED shorter (Tukey, 1977).
 
     It removes single long steps (a garbage collection, a hiccup of the scheduler) and keeps changes of level sharp.

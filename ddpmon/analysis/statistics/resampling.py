@@ -32,7 +32,7 @@ class Ratio:
     high: float
 
     @property
-    def certain(self) -> bool:
+    def is_certain(self) -> bool:
         """Return whether the interval excludes 1, so that chance alone does not explain the ratio."""
         return self.low > 1 or self.high < 1
 
@@ -90,7 +90,7 @@ def _of_so_few(blocks: float) -> float:
     return student / z * sqrt((free + 1) / free)
 
 
-def ratio(over: float, overs: Floats, under: float, unders: Floats) -> Ratio:
+def resampled_ratio(over: float, overs: Floats, under: float, unders: Floats) -> Ratio:
     """Return over / under, with the interval of the ratios of all pairs of resampled values.
 
     Swapping the arguments gives the inverse ratio and interval.

@@ -65,7 +65,7 @@ def _trend(stretch_s: int, floors: deque[tuple[int, float]]) -> Trend | None:
     if len(floors) <= PARTS or floors[-1][0] - floors[0][0] > PARTS:  # an interval without a value
         return None
     values = [value for _, value in floors][:PARTS]
-    if not GROWS.reached((values[-1] - values[0]) / max(values[0], 1.0)):
+    if not GROWS.is_reached((values[-1] - values[0]) / max(values[0], 1.0)):
         return None
     rises = [after - before for before, after in pairwise(values)]
     pace, error = mean(rises), STUDENT * stdev(rises) / len(rises) ** 0.5

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Ints
-from ddpmon.analysis.steps.table import ROW, Rows, Table, joined, row_of, table_of
+from ddpmon.analysis.steps.table import ROW, Rows, Table, concatenate_rows, row_of, table_of
 from ddpmon.messages import Step
 
 MAX_LAG_US = 3_000_000
@@ -167,4 +167,4 @@ def _rows(ranks: tuple[int, ...], steps: Sequence[_Pending]) -> Rows:
         for place, pending in enumerate(steps)
         for rank, step in pending.odd.items()
     }
-    return Rows.of_table(ranks, joined(tables).reshape(len(steps), len(ranks)), odd)
+    return Rows.of_table(ranks, concatenate_rows(tables).reshape(len(steps), len(ranks)), odd)

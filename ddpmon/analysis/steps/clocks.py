@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Ints, median
+from ddpmon.analysis.statistics.arrays import Ints, series_median
 from ddpmon.analysis.steps.table import ARRIVAL, END, KIND, Rows
 from ddpmon.messages import SYNC_GRADIENTS, ClockView
 from ddpmon.plain import utf8
@@ -81,7 +81,7 @@ class Clocks:
             self._hosts.clear()
         listed = list(dict.fromkeys(names))
         host_of = np.array([listed.index(name) for name in names])
-        syncs, at = _syncs(rows, host_of), rows.number("end_us")
+        syncs, at = _syncs(rows, host_of), rows.integer_field("end_us")
         reference = listed.index(self.reference)
         offsets = np.zeros(at.shape, np.int64)
         for first in range(0, len(rows), BLOCK):
@@ -135,9 +135,9 @@ class _Line:
         if len(points) >= MIN_DRIFT_POINTS:
             run, rise = (each[half:] - each[: len(each) - half] for each in (at, added))
             rises = run > 0
-            drift = median(rise[rises] / run[rises]) if rises.any() else 0.0
+            drift = series_median(rise[rises] / run[rises]) if rises.any() else 0.0
             drift = min(MAX_DRIFT, max(-MAX_DRIFT, drift))
-        return cls(int(points[-1, _AT]), int(points[-1, _ADDED]), median(added - drift * at), drift)
+        return cls(int(points[-1, _AT]), int(points[-1, _ADDED]), series_median(added - drift * at), drift)
 
     def at(self, time_us: Ints) -> Ints:
         """Return the offsets at some moments, in the same shape."""
@@ -189,7 +189,7 @@ def _syncs(rows: Rows, host_of: Ints) -> Ints:
     owner, syncs = rows.syncs()
     gradients = syncs[:, KIND] == SYNC_GRADIENTS
     owner = owner[gradients]
-    begin = (rows.number("end_us") - rows.number("length_us")).ravel()[owner]
+    begin = (rows.integer_field("end_us") - rows.integer_field("length_us")).ravel()[owner]
     # If a step has several gradient synchronisations, the last one is kept.
     arrivals[owner], ends[owner] = begin + syncs[gradients, ARRIVAL], begin + syncs[gradients, END]
     order = np.argsort(host_of, kind="stable")

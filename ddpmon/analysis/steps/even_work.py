@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, column_medians, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, column_medians, row_medians, series_median
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import OWN_PHASES
@@ -57,13 +57,13 @@ def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms:
 
     """
     for unit, counts in (("tokens", world.tokens), ("samples", world.samples)):
-        mine, theirs = (median(counts[:, ranks].mean(axis=0)) for ranks in (columns, peers))
+        mine, theirs = (series_median(counts[:, ranks].mean(axis=0)) for ranks in (columns, peers))
         if 0 < mine <= theirs:
             yield Work(unit, mine, theirs, 0.0)
         elif mine > theirs > 0:
             # The cost of attention grows with the square of a sequence's length.
             times = (mine / theirs) ** (2 if unit == "tokens" else 1)
-            peers_ms = column_medians(medians(world.phases_ms[:, peers]))
+            peers_ms = column_medians(row_medians(world.phases_ms[:, peers]))
             explained = np.maximum(np.minimum(over_ms, peers_ms * (times - 1))[_GROWING], 0.0)
             yield Work(unit, mine, theirs, float(explained.sum() / max(np.maximum(over_ms, 0.0).sum(), 1e-9)))
 
@@ -81,7 +81,7 @@ class Even:
     slowest_now_ms: float
 
 
-def even(world: World, unit: str, column: int) -> Even | None:
+def even_distribution(world: World, unit: str, column: int) -> Even | None:
     """Return the even distribution of work over the ranks; None if some rank has no counted work.
 
     Args:

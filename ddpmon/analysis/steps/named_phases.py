@@ -31,7 +31,7 @@ class NamedPhases:
         numbers = rows.step_numbers()
         for place, number in enumerate(numbers):
             ms: dict[str, Floats] = {}
-            for rank, record in rows.records(place).items():
+            for rank, record in rows.odd_records(place).items():
                 for name, us in record.named_us.items():
                     ms.setdefault(name, np.zeros(len(columns)))[columns[rank]] = us / 1e3
             if ms:
@@ -76,7 +76,7 @@ def explaining_phase(
 
     """
     first, end = np.searchsorted(world.step, (steps[0], steps[1] + 1)).tolist()
-    means = named.mean_ms(world.between(first, end))
+    means = named.mean_ms(world.steps_between(first, end))
     peers = [column for column, other in enumerate(world.ranks) if other != rank and other not in with_ranks]
     if not means or not peers:
         return None

@@ -92,7 +92,7 @@ class PauseFilter:
 
     def training_steps(self, rows: Rows) -> Rows | None:
         """Count further steps and return the training steps among them; None if there are none."""
-        lengths, numbers = rows.number("length_us").max(axis=1).tolist(), rows.step_numbers()
+        lengths, numbers = rows.integer_field("length_us").max(axis=1).tolist(), rows.step_numbers()
         kept = [
             place
             for place, (number, length) in enumerate(zip(numbers, lengths, strict=True))
@@ -100,11 +100,11 @@ class PauseFilter:
         ]
         if len(kept) == len(rows):
             return rows
-        return rows.part(kept) if kept else None
+        return rows.steps_at(kept) if kept else None
 
     def _trains(self, rows: Rows, place: int, step: int, length: int) -> bool:
         """Count the step at index `place` of the rows, and return whether it is a training step."""
-        by_rank = {rank: record.pauses for rank, record in rows.records(place).items() if record.pauses}
+        by_rank = {rank: record.pauses for rank, record in rows.odd_records(place).items() if record.pauses}
         self._paused.append(bool(by_rank))
         pauses = _pauses(by_rank, step)
         rest = length - sum(pause.seconds for pause in pauses) * 1e6
@@ -113,7 +113,7 @@ class PauseFilter:
         self._long.append(long)
         long = long and sum(self._long) <= SELDOM.enter * RECENT
         if long:
-            pauses.append(_unknown(rows.part([place]), step, rest - usual))
+            pauses.append(_unknown(rows.steps_at([place]), step, rest - usual))
         self._count(step, length, pauses)
         if any(PAUSES.index(pause.kind) in APART for pause in pauses):
             return False
@@ -146,7 +146,7 @@ class PauseFilter:
             latest.append(pause)
             times.counts[kind] += 1
             # A kind gets an event at its first, second, fourth, eighth … pause.
-            told = LEAST_US.reached(pause.seconds * 1e6) or kind == OUT_OF_DATA
+            told = LEAST_US.is_reached(pause.seconds * 1e6) or kind == OUT_OF_DATA
             if told and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
         times.training_s += max(0.0, length_us / 1e6 - sum(pause.seconds for pause in pauses))
@@ -174,6 +174,6 @@ def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Paus
 
 def _unknown(rows: Rows, step: int, over_us: float) -> Pause:
     """Return a pause that no rank reported, with the rank that had the most own time in the step."""
-    phases = np.stack([rows.number(name)[0] for name in PHASES], axis=-1)
+    phases = np.stack([rows.integer_field(name)[0] for name in PHASES], axis=-1)
     most = int(phases.sum(axis=1).argmax())
     return Pause(PAUSES[PAUSE], step, over_us / 1e6, (rows.ranks[most],), OWN_PHASES[int(phases[most].argmax())])

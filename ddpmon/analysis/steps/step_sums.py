@@ -39,7 +39,7 @@ class StepSums(msgspec.Struct):
     """Time waited in synchronisations of all kinds."""
 
     @classmethod
-    def of(cls, world: World) -> StepSums:
+    def from_world(cls, world: World) -> StepSums:
         """Return the sums over the steps of a world."""
         steps = len(world)
         sums = {name: float(world.mean(name).mean()) * steps for name in _MEANS}
@@ -106,7 +106,7 @@ class SinceStart:
         """Append further steps, without those that were already counted."""
         before = self.sums if self.sums is not None and self.sums.ranks == part.ranks else None
         if before is not None:
-            part = part.between(int(np.searchsorted(part.step, before.last, side="right")), len(part))
+            part = part.steps_between(int(np.searchsorted(part.step, before.last, side="right")), len(part))
         if len(part):
-            sums = StepSums.of(part)
+            sums = StepSums.from_world(part)
             self.sums = sums if before is None else before.plus(sums)

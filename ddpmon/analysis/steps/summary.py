@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.analysis.run_state import WARM_UP_STEPS
-from ddpmon.analysis.statistics.arrays import Bools, Floats, median
+from ddpmon.analysis.statistics.arrays import Bools, Floats, series_median
 from ddpmon.analysis.statistics.excess import share_over_peers
 from ddpmon.analysis.steps.pauses import TIMES
 from ddpmon.analysis.steps.step_sums import StepSums
@@ -32,7 +32,7 @@ def past_warm_up(world: World) -> World:
     if not first or len(world) < 2 * FEWEST_STEPS:
         return world
     long = np.flatnonzero(lengths[:first] > TIMES.enter * np.median(lengths))
-    return world.between(int(long[-1]) + 1, len(world)) if len(long) else world
+    return world.steps_between(int(long[-1]) + 1, len(world)) if len(long) else world
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ def summarise(world: World) -> Summary:
         samples_per_s=_rate(world.mean("samples") * len(world), seconds),
         tokens_per_s=_rate(world.mean("tokens") * len(world), seconds),
         gc_ms=world.mean("gc_ms"),
-        sums=StepSums.of(world),
+        sums=StepSums.from_world(world),
         step_ms_mean=float(step.mean()),
-        step_ms_p50=median(lengths),
+        step_ms_p50=series_median(lengths),
         step_ms_p95=float(np.quantile(lengths, 0.95)),
         step_ms_max=float(lengths.max()),
     )

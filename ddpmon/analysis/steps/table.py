@@ -86,7 +86,7 @@ def from_column_bytes(raw: bytes) -> Table:
     return np.ascontiguousarray(by_place.T).view(ROW).reshape(-1)
 
 
-def joined(tables: Sequence[Table]) -> Table:
+def concatenate_rows(tables: Sequence[Table]) -> Table:
     """Concatenate rows. NumPy's own function is slower, because it copies field by field."""
     return table_of(b"".join(table.data for table in tables)) if len(tables) != 1 else tables[0]
 
@@ -164,7 +164,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.table)
 
-    def part(self, places: slice | Sequence[int]) -> Rows:
+    def steps_at(self, places: slice | Sequence[int]) -> Rows:
         """Return only the steps at these indices."""
         chosen = np.arange(len(self))[places]
         width = len(self.ranks)
@@ -174,7 +174,7 @@ class Rows:
         }
         return Rows.of_table(self.ranks, self.table[chosen], odd)
 
-    def number(self, name: str) -> Ints:
+    def integer_field(self, name: str) -> Ints:
         """Return an integer field of each record, [S, R]."""
         values: Ints = self.table[name].astype(np.int64)
         if self.odd:
@@ -184,7 +184,7 @@ class Rows:
 
     def step_numbers(self) -> list[int]:
         """Return the number of each step."""
-        numbers: list[int] = self.number("step")[:, 0].tolist()
+        numbers: list[int] = self.integer_field("step")[:, 0].tolist()
         return numbers
 
     def losses(self) -> tuple[Floats, Bools]:
@@ -236,7 +236,7 @@ class Rows:
         order = np.argsort(owner, kind="stable")
         return owner[order], np.concatenate([numbers, further[:, 1:]])[order]
 
-    def records(self, place: int) -> dict[int, Step]:
+    def odd_records(self, place: int) -> dict[int, Step]:
         """Return the records of one step that do not fit into a row, by rank."""
         return self._odd_by_step.get(place, {})
 

@@ -13,7 +13,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import SYNC_GRADIENTS, SYNC_KINDS, Phase
 
 
-def split(
+def split_waits(
     rows: Rows,
     clock_offset_us: Ints | None = None,
     own_clocks: Collection[int] = frozenset(),
@@ -44,8 +44,8 @@ def split(
 
     """
     shape = rows.table.shape
-    end, length = rows.number("end_us"), rows.number("length_us")
-    phases = np.stack([rows.number(name) for name in PHASES], axis=-1)
+    end, length = rows.integer_field("end_us"), rows.integer_field("length_us")
+    phases = np.stack([rows.integer_field(name) for name in PHASES], axis=-1)
     if clock_offset_us is not None:
         end = end + clock_offset_us
     if own_clocks:
@@ -107,11 +107,11 @@ def split(
         late_ms=late,
         critical=critical.astype(np.int64),
         gradient_bytes=gradient_bytes,
-        samples=rows.number("samples"),
+        samples=rows.integer_field("samples"),
         loss=loss,
         has_loss=has_loss,
-        tokens=rows.number("tokens"),
-        gc_ms=rows.number("gc_us") / 1e3,
+        tokens=rows.integer_field("tokens"),
+        gc_ms=rows.integer_field("gc_us") / 1e3,
         learning_rate=rows.rates(),
     )
 

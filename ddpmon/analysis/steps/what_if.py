@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, median, medians
+from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, row_medians, series_median
 from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
@@ -30,7 +30,9 @@ PARTS = 6
 """Maximum number of leads at which the transfer is estimated; it is interpolated linearly between them."""
 
 
-def gain(world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None) -> float:
+def gain_if_like_peers(
+    world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None
+) -> float:
     """Return how many times faster the window would have been if the own time of some ranks were like their peers'.
 
     Args:
@@ -86,12 +88,12 @@ def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats
     """
     order: Ints = np.argsort(lead_ms, kind="stable")
     parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
-    leads = np.array([median(lead_ms[part]) for part in parts])
-    transfers = np.array([median(transfer_ms[part]) for part in parts])
-    strays = [median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
+    leads = np.array([series_median(lead_ms[part]) for part in parts])
+    transfers = np.array([series_median(transfer_ms[part]) for part in parts])
+    strays = [series_median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
     # The standard error of a median is 1.25 of those of a mean; a standard deviation is 1.48 median deviations.
     errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
-    middle = median(transfer_ms)
+    middle = series_median(transfer_ms)
     away = transfers - middle
     kept = np.clip(1 - np.square(errors) / np.maximum(np.square(away), 1e-18), 0.0, 1.0)
     return leads, middle + kept * away
@@ -107,7 +109,7 @@ def _peers_own(world: World, peers: Ints) -> tuple[Floats, Floats]:
     among = np.zeros(len(world.ranks), bool)
     among[peers] = True
     largest = np.max(world.own_ms, axis=1, where=among, initial=0.0)
-    return largest, medians(world.own_ms[:, some_of(peers)])
+    return largest, row_medians(world.own_ms[:, some_of(peers)])
 
 
 def _slowest_with(
@@ -117,7 +119,7 @@ def _slowest_with(
     values = world.own_ms
     if phase is not None:
         values = world.phases_ms[..., OWN_PHASES.index(phase)]
-        typical = medians(values[:, some_of(peers)])
+        typical = row_medians(values[:, some_of(peers)])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
         # The fixed rank gets the same times as its peer, in the order of its own times, because these may vary far
@@ -171,7 +173,7 @@ def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "")
         host: Host of these ranks, if the host as a whole is late.
 
     """
-    part = world.last(steps)
+    part = world.last_steps(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()
     mended = [part.ranks.index(rank) for rank in late if rank in part.ranks]
     if not mended and len(part) == 1 and part.critical[0] >= 0:

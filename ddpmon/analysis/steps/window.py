@@ -33,7 +33,7 @@ class Window:
 
     def append(self, part: World) -> None:
         """Append further steps and drop the oldest."""
-        part = part.last(self.steps)
+        part = part.last_steps(self.steps)
         if part.ranks != self.ranks:
             self._begin(part)
         if self._end + len(part) > self._capacity:
@@ -61,7 +61,7 @@ class Window:
         }
         self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
 
-    def world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
+    def as_world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
         """Return the steps of the window, or only the recent ones; None if the window is empty.
 
         The arrays are views that the next append may overwrite.

@@ -106,11 +106,11 @@ class World:
     def __len__(self) -> int:
         return len(self.step)
 
-    def last(self, steps: int) -> World:
+    def last_steps(self, steps: int) -> World:
         """Return a world of the last `steps` steps. Its arrays are views, not copies."""
-        return self.between(max(0, len(self) - steps), len(self))
+        return self.steps_between(max(0, len(self) - steps), len(self))
 
-    def between(self, first: int, end: int) -> World:
+    def steps_between(self, first: int, end: int) -> World:
         """Return a world of the steps from index `first` to before index `end`. Its arrays are views, not copies."""
         first, end = max(0, min(first, len(self))), max(0, min(end, len(self)))
         if end - first == len(self):

@@ -84,8 +84,8 @@ def _print(check: Check) -> None:
 
 
 def _sum(problems: int, notes: int) -> str:
-    from ddpmon.analysis.words import counted
+    from ddpmon.analysis.words import format_count
 
-    parts = [counted(problems, "problem")] if problems else []
-    parts += [counted(notes, "note")] if notes else []
+    parts = [format_count(problems, "problem")] if problems else []
+    parts += [format_count(notes, "note")] if notes else []
     return f"\n{', '.join(parts) or 'no problem'}"

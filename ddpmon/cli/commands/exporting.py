@@ -68,7 +68,7 @@ def _write_state(run: Run, file: TextIO) -> None:
 
 
 def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> None:
-    from ddpmon.analysis.words import counted
+    from ddpmon.analysis.words import format_count
     from ddpmon.export import rows, trace
     from ddpmon.export.steps import pieces
     from ddpmon.recording.merged import Merged
@@ -77,7 +77,7 @@ def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> 
     with Recording(run) as recording:
         if last is None and (merged := Merged(recording).count()):
             print(
-                f"ddpmon: the export lacks {counted(merged, 'older step record')} of {run.name} ({run.id}): the"
+                f"ddpmon: the export lacks {format_count(merged, 'older step record')} of {run.name} ({run.id}): the"
                 " recording has only their means over minutes or hours (table rollup in telemetry.db)",
                 file=sys.stderr,
             )

@@ -38,7 +38,7 @@ def rm(run: str, yes: bool, force: bool) -> int:
     from ddpmon.errors import UsageError
     from ddpmon.launch import removal
 
-    target = removal.check(runs.find(run), force=force)
+    target = removal.check_removable(runs.find(run), force=force)
     description = plain(f"{target.name} ({target.id}), {target.state()}, {removal.size_text(target)}")
     if not yes:
         if not sys.stdin.isatty():
@@ -46,7 +46,7 @@ def rm(run: str, yes: bool, force: bool) -> int:
         if not click.confirm(f"Delete {description}?"):
             print("deleted nothing")
             return 0
-    removal.delete(target, force=force)
+    removal.delete_run(target, force=force)
     print(f"deleted {description}")
     return 0
 
@@ -77,7 +77,7 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
 
     if not keep:
         raise UsageError(f"prune needs a limit for all runs: set --keep or DDPMON_KEEP to {retention.GRAMMAR}")
-    plan = retention.plan(retention.parse(keep, "--keep"))
+    plan = retention.plan_pruning(retention.parse_limit(keep, "--keep"))
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
         print(f"nothing to delete: {runs_there} {numbers.disk_size(plan.size_bytes)}, and the limit is {keep}")
@@ -93,7 +93,7 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     if not yes and not click.confirm(f"Delete {total}?"):
         print("deleted nothing")
         return 0
-    stays = [why for _, why in retention.delete(plan.going) if why]
+    stays = [why for _, why in retention.delete_runs(plan.going) if why]
     for why in stays:
         print(f"ddpmon: {why}", file=sys.stderr)
     print(f"deleted {retention.count_text(len(plan.going) - len(stays))}")

@@ -127,13 +127,13 @@ def run(
     from ddpmon.errors import UsageError
     from ddpmon.launch import slurm, torchrun, torchrun_env
     from ddpmon.launch.given_hub import given_hub
-    from ddpmon.launch.last_launch import remember, typed
-    from ddpmon.launch.prepare import Asked, prepare
+    from ddpmon.launch.last_launch import form_for, store_form
+    from ddpmon.launch.prepare import Asked, prepare_run
 
     by_environment = None
     if nnodes is None and node_rank is None and rdzv_endpoint is None:
-        by_environment = torchrun_env.nodes(os.environ) or slurm.nodes(os.environ)
-    nodes = by_environment or torchrun.nodes(nnodes or "1", node_rank, rdzv_endpoint)
+        by_environment = torchrun_env.nodes_from_environment(os.environ) or slurm.job_step_nodes(os.environ)
+    nodes = by_environment or torchrun.node_options(nnodes or "1", node_rank, rdzv_endpoint)
     if hub is not None and nodes.count == 1:
         raise UsageError(
             "--hub is for runs over several machines, which also need --nnodes, --node-rank and --rdzv-endpoint"
@@ -142,7 +142,7 @@ def run(
         script,
         list(args),
         module,
-        nproc if nproc is not None else torchrun_env.ranks(os.environ),
+        nproc if nproc is not None else torchrun_env.ranks_per_node(os.environ),
         name,
         nodes=nodes,
         max_restarts=max_restarts,
@@ -153,9 +153,9 @@ def run(
     )
     given = given_hub(hub, hub_key, os.environ, nodes.rank)
     with runs.reserved() as run_id:
-        prepared = prepare(options, run_id)
+        prepared = prepare_run(options, run_id)
         if options.nodes.count == 1:
-            remember(typed(options))
+            store_form(form_for(options))
         return _start(prepared, given, headless, every, notify.way, places)
 
 
@@ -213,12 +213,13 @@ def exec_(
         raise UsageError(f"there is no program {cmd[0]}")
     script = next((word for word in cmd if word.endswith(".py")), cmd[0])
     run_name = runs.check_name(name) if name is not None else spec.name_for(script)
-    task = None if apart else joining.place(os.environ)
+    task = None if apart else joining.place_in_job(os.environ)
     given = given_hub(hub, hub_key, os.environ)
     command = list(cmd)
     with joining.joined_or_first(command, task) as job, runs.reserved() as run_id:
         prepared = new_run(
-            run_id, name=run_name, argv=command, script=cmd[0], script_args=command[1:], cwd=spec.here(), world_size=0,
+            run_id, name=run_name, argv=command, script=cmd[0], script_args=command[1:], cwd=spec.current_folder(),
+            world_size=0,
             grace_s=grace, buckets=buckets, on_alert=on_alert, notify=notify.urls, job=task.job if task else "",
             job_rank=task.rank if task else None,
         )  # fmt: skip
@@ -235,19 +236,19 @@ def _start(
     from ddpmon.cli.streams import survive_lost_output
     from ddpmon.errors import RunNotFoundError
     from ddpmon.launch import joining
-    from ddpmon.launch.stop import request
+    from ddpmon.launch.stop import request_stop
 
     survive_lost_output("the run continues, and this command ends when the run ends")
     _make_room()
     if headless or not watching.interactive():
         with watching.Signals(owns_run=True) as signals:
-            run = joining.begin(prepared, hub, job, _input())
+            run = joining.start_joinable(prepared, hub, job, _input())
             publisher = Publisher(run, places)
             code = watching.follow(run, every, signals)
             publisher.finish()
             return code
     try:
-        run = joining.begin(prepared, hub, job)
+        run = joining.start_joinable(prepared, hub, job)
         publisher = Publisher(run, places)
         code = watching.dashboard(run, every, owns_run=True, notify=notify)
         publisher.finish()
@@ -255,7 +256,7 @@ def _start(
     except KeyboardInterrupt:
         # The user pressed Ctrl-C before the dashboard could catch it, which is a wish to end the new run.
         with contextlib.suppress(RunNotFoundError):
-            request(runs.load(prepared.id))
+            request_stop(runs.load(prepared.id))
         raise
 
 
@@ -281,7 +282,7 @@ def _make_room() -> None:
     bound = retention.from_environment()
     if bound is None:
         return
-    plan = retention.plan(bound)
+    plan = retention.plan_pruning(bound)
     if plan.going:
         first = plan.going[0].run
         more = f" to {plan.going[-1].run.id}" if len(plan.going) > 1 else ""
@@ -293,6 +294,6 @@ def _make_room() -> None:
         )
     elif plan.near:
         print(f"ddpmon: {plan.near}", file=sys.stderr)
-    for _, why in retention.delete(plan.going):
+    for _, why in retention.delete_runs(plan.going):
         if why:
             print(f"ddpmon: {why}", file=sys.stderr)

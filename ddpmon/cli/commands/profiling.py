@@ -72,7 +72,7 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
         facts = {"id": target.id, "name": target.name, **profiles.facts(view)}
         print(msgspec.json.format(msgspec.json.encode(facts)).decode())
     else:
-        print("\n".join(profile_text.text(view, ROWS)))
+        print("\n".join(profile_text.profile_lines(view, ROWS)))
     return 0 if all(one.answered for one in view.ranks) else 1
 
 

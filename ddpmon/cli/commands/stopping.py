@@ -53,10 +53,10 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
             print(
                 plain(f"{stops} {target.name} ({target.id}); its ranks {have}; press Ctrl-C to kill them"), flush=True
             )
-        stopping.request(target, now=now)
+        stopping.request_stop(target, now=now)
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     except KeyboardInterrupt:
-        stopping.request(target, now=True)
+        stopping.request_stop(target, now=True)
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     if gone is None:
         pids_left = ", ".join(str(process.pid) for process in remaining_processes.of_run(target.id))

@@ -121,7 +121,7 @@ def _warn_near_bound() -> None:
     bound = retention.from_environment()
     if bound is None:
         return
-    plan = retention.plan(bound)
+    plan = retention.plan_pruning(bound)
     if plan.going:
         total = retention.sum_text(plan.going)
         print(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpmon.analysis.words import counted, named_ranks
+from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.messages import Exit, Finding, RankView, Snapshot, Stack
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_text, pane_title, plain_text, wrap_text
@@ -52,7 +52,7 @@ def _groups(snapshot: Snapshot) -> list[_Group]:
     late = {
         rank
         for finding in snapshot.findings
-        if finding.explains == "stalled" and finding.lasts
+        if finding.explains == "stalled" and finding.is_lasting
         for rank in finding.ranks
     }
     ranks_at: dict[tuple[bool, str, tuple[str, ...]], list[int]] = {}
@@ -73,7 +73,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
     if not groups:
         return []
     advice = next(
-        (plain_text(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.lasts and f.advice), ""
+        (plain_text(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.is_lasting and f.advice), ""
     )
     foot: list[Line] = [[(f" {row}", "text")] for row in wrap_text(f"next: {advice}", width - 2)[:2]] if advice else []
     room = max(0, height - 1 - len(foot))
@@ -145,7 +145,7 @@ def failure(
     ]
     how = [f"exit code {exit_.code}"] if exit_.code is not None else []
     how += [f"killed by {plain_text(exit_.signal)}"] if exit_.signal else []
-    how += [f"after {counted(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
+    how += [f"after {format_count(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
     trace = traceback_lines(exit_)
     cause = plain_text(finding.text[finding.lead :].strip()) if finding else plain_text(exit_.error or "")
     foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap_text(cause, width - 3)] if cause else []

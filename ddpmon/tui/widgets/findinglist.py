@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from ddpmon import config, numbers
 from ddpmon.analysis import gpu_hours
 from ddpmon.analysis.evidence_words import evidence_words
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import END_STATES, Event, Finding, Snapshot
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, pane_title, plain_text, wrap_text
@@ -58,7 +58,7 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
     facts = []
     if finding.since_step is not None:
         end = last_step if finding.until_step is None else finding.until_step
-        lasted = counted(max(0, end - finding.since_step) + 1, "step")
+        lasted = format_count(max(0, end - finding.since_step) + 1, "step")
         since = numbers.count(finding.since_step)
         if finding.until_step is None:
             facts.append(f"since step {since}: {lasted}")
@@ -68,17 +68,17 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
         facts.append(f"{numbers.ms(finding.cost_ms)} ms a step")
     if finding.cost_s is not None:
         cost = numbers.duration(finding.cost_s)
-        facts.append(f"{cost} so far" if finding.lasts and not ended else cost)
+        facts.append(f"{cost} so far" if finding.is_lasting and not ended else cost)
     return ", ".join(facts)
 
 
 def lost_hours(finding: Finding, snapshot: Snapshot) -> str:
     """Describe the cost in GPU hours and their price; "" if it is too small."""
-    settings, hours = config.current(), gpu_hours.hours(snapshot, finding.cost_s or 0.0)
+    settings, hours = config.current(), gpu_hours.rank_hours(snapshot, finding.cost_s or 0.0)
     if hours < _NOTABLE_HOURS:
         return ""
     price, currency = settings.get("price.gpu_hour"), settings.get("price.currency")
-    return f", {gpu_hours.written(hours, gpu_hours.unit(snapshot.ranks), price, currency)}"
+    return f", {gpu_hours.format_hours(hours, gpu_hours.unit(snapshot.ranks), price, currency)}"
 
 
 def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
@@ -137,5 +137,5 @@ class FindingList(ScrollingPane):
             lines = [[(" nothing in the data that ddpmon measured", "muted")]]
         if self._whole and (snapshot.events or snapshot.notes):
             lines += [[], *event_lines(snapshot.events, snapshot.notes, width)]
-        heading = pane_title(f"what is wrong: {counted(len(snapshot.findings), 'finding')}", width)
+        heading = pane_title(f"what is wrong: {format_count(len(snapshot.findings), 'finding')}", width)
         return [heading, *self.scrolled(lines, height - 1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_text, pane_title
 
@@ -34,5 +34,5 @@ def heading(text: str, frame: Frame, width: int, legend: Line | None = None) -> 
     """Return the title, in which the filter replaces the legend."""
     if frame.filter is None or frame.snapshot is None:
         return pane_title(text, width, legend)
-    filter_text = f"{len(frame.listed_ranks):,} of {counted(len(frame.ranks), 'rank')}: {frame.filter.text} "
+    filter_text = f"{len(frame.listed_ranks):,} of {format_count(len(frame.ranks), 'rank')}: {frame.filter.text} "
     return pane_title(f"{text.rstrip()} ", width, [("/ ", "key"), (cut_text(filter_text, max(8, width - 50)), "info")])

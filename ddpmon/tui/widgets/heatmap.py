@@ -10,7 +10,7 @@ from textual import events
 
 from ddpmon import numbers
 from ddpmon.analysis.over_time.rank_groups import group_ranks
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import (
     HEAT_METRICS,
     HEAT_MOST,
@@ -245,7 +245,7 @@ class HeatMap(BlockPane):
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         view = self._view(frame.snapshot)
         steps = self.steps if view is None else view.steps
-        a_column = f", {counted(steps, 'step')}/column" if steps else ""
+        a_column = f", {format_count(steps, 'step')}/column" if steps else ""
         whole = ", the whole run" if view is not None and self.steps == WHOLE_RUN and view.first <= 1 else ""
         title = f"heat{' by host' * self.by_host}: {TITLES[self.metric]}{whole}{a_column}"
         if view is None or not view.rows or height < 4:

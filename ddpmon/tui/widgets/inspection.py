@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import (
     DEVICE_COURSES,
     HEAT_MOST,
@@ -72,7 +72,11 @@ def _left_width(width: int) -> int:
 def _process(rank: RankView, width: int) -> list[Line]:
     facts = [HEALTH_WORDS.get(rank.health, plain_text(rank.health))]
     if rank.health != "missing":
-        facts += [how_far(rank), counted(rank.steps, "step"), f"local rank {rank.local_rank} of node {rank.node_rank}"]
+        facts += [
+            how_far(rank),
+            format_count(rank.steps, "step"),
+            f"local rank {rank.local_rank} of node {rank.node_rank}",
+        ]
     if rank.window is not None:
         facts.append(
             f"its means cover steps {rank.window[0]:,} to {rank.window[1]:,}, the last steps that its peers also have"
@@ -108,7 +112,7 @@ def _environment(rank: RankView) -> list[str]:
         (environment.loader_workers, "DataLoader worker", None),
         (environment.restart, "restart", None),
     ):
-        facts.append(counted(count, one, many) if count else "")
+        facts.append(format_count(count, one, many) if count else "")
     if environment.loader_workers == 0:
         facts.append("no DataLoader workers")
     return [fact for fact in facts if fact]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import GPU_COUNTERS, NO_RANK, QUANTITIES, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite_or_none, short_host
@@ -44,7 +44,7 @@ class Machine:
 def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
     """Return the problem of each rank that has one."""
     blamed: dict[int, Trouble] = {}
-    marks = [(finding.device, finding) for finding in snapshot.findings if finding.device and finding.lasts]
+    marks = [(finding.device, finding) for finding in snapshot.findings if finding.device and finding.is_lasting]
     for mark, finding in sorted(marks, key=lambda pair: pair[0].order):
         role = {"warn": "warn", "critical": "bad"}.get(finding.severity, "text")
         blamed |= dict.fromkeys(finding.ranks, Trouble(6, "▲", role, plain_text(mark.words), tuple(mark.columns)))
@@ -122,7 +122,7 @@ def facts(ranks: Sequence[RankView], *, hosts: int = 0) -> list[str]:
     cores = _cores(ranks)
     if busy:
         used = f"{sum(busy) / 100:,.1f}"
-        texts.append(f"ranks use {used} of {counted(cores, 'core')}" if cores else f"ranks use {used} cores")
+        texts.append(f"ranks use {used} of {format_count(cores, 'core')}" if cores else f"ranks use {used} cores")
     resident = [value for rank in ranks if (value := QUANTITIES["rss"].get(rank)) is not None]
     if resident:
         texts.append(f"memory {numbers.size(sum(resident))}")

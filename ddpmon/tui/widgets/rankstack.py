@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon import numbers
-from ddpmon.analysis.words import counted
+from ddpmon.analysis.words import format_count
 from ddpmon.messages import RankView, Snapshot, StackView
 from ddpmon.tui.lines import Line, cut_text, pane_title, plain_text, wrap_text
 
@@ -25,7 +25,7 @@ def age(snapshot: Snapshot, view: StackView) -> str:
         seconds = snapshot.at - view.at
         words.append("just now" if seconds < _NOW_S else f"{numbers.duration(seconds)} ago")
     if view.steps_since:
-        words.append(f"{counted(view.steps_since, 'step')} before this one")
+        words.append(f"{format_count(view.steps_since, 'step')} before this one")
     return ", ".join(words)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ddpmon.analysis.slowness.describe import describe
+from ddpmon.analysis.slowness.describe import describe_slowdowns
 from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.slowness.past import Past
@@ -42,13 +42,13 @@ def play(own, moments, signals, *, transfer=TRANSFER_MS, hosts=None):
     window, past, described, results = Window(WINDOW_STEPS), Past(), [], []
     hosts = hosts or dict.fromkeys(world.ranks, "here")
     for begin in range(0, len(world), PART_STEPS):
-        part = world.between(begin, begin + PART_STEPS)
+        part = world.steps_between(begin, begin + PART_STEPS)
         window.append(part)
         past.append(part)
         end = begin + len(part)
         if end in moments:
             known = [signal for signal in signals if signal.step + DELAY_STEPS <= FIRST + end]
-            described = describe(window.world(), past, known, hosts, described)
+            described = describe_slowdowns(window.as_world(), past, known, hosts, described)
             results.append(described)
     assert len(results) == len(moments)
     return results
@@ -64,10 +64,10 @@ def judgements(world, *, every=20, host_ranks=None):
     window, engine, told = Window(WINDOW_STEPS), Engine(), []
     hosts = {rank: f"host{rank // (host_ranks or len(world.ranks))}" for rank in world.ranks}
     for begin in range(0, len(world), every):
-        part = world.between(begin, begin + every)
+        part = world.steps_between(begin, begin + every)
         window.append(part)
         engine.append(part)
-        told.append((begin + len(part), list(engine.judge(window.world(), hosts))))
+        told.append((begin + len(part), list(engine.judge(window.as_world(), hosts))))
     return told
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ddpmon.analysis.slowness.describe import describe
+from ddpmon.analysis.slowness.describe import describe_slowdowns
 from ddpmon.analysis.slowness.past import Past
 from ddpmon.analysis.steps.window import Window
 from tests.analysis.slowness.runs import BACKWARD, DATA, FIRST, STEP_MS, own_times, play, up
@@ -60,5 +60,5 @@ def test_a_rank_that_differs_a_little_for_good_is_not_taken_in(at_once):
     past.append(world)
     told, signals = [], [up(7, 0, evidence="start"), up(0, 0, evidence="start")]
     for known in (signals,) if at_once else (signals[:1], signals):
-        told = describe(window.world(), past, known, dict.fromkeys(world.ranks, "here"), told)
+        told = describe_slowdowns(window.as_world(), past, known, dict.fromkeys(world.ranks, "here"), told)
         assert [one.ranks for one in told] == [(7,)]

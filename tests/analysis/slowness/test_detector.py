@@ -24,8 +24,8 @@ def signals_of(world, pieces=11):
     """Return each signal that was found, and the steps after which it was; the stream comes in pieces of so many."""
     detector, found = Detector(world.ranks), {}
     for first in range(0, len(world), pieces):
-        detector.append(world.between(first, first + pieces))
-        for signal in detector.signals():
+        detector.append(world.steps_between(first, first + pieces))
+        for signal in detector.recent_signals():
             found.setdefault(signal, first + pieces)
     return found
 
@@ -80,8 +80,8 @@ def test_signals_do_not_depend_on_how_the_stream_is_cut():
     for pieces in (1, 7, 600):
         detector = Detector(world.ranks)
         for first in range(0, len(world), pieces):
-            detector.append(world.between(first, first + pieces))
-        ends.append(detector.signals())
+            detector.append(world.steps_between(first, first + pieces))
+        ends.append(detector.recent_signals())
     assert ends[0]
     assert ends[1:] == ends[:1] * 2
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence, Memory
-from ddpmon.analysis.findings import findings
+from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.conditions import MEASURED, Conditions
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.statistics.trend import Trend
@@ -139,10 +139,10 @@ def test_no_run_is_too_odd_to_be_described(seed):
             engine.append(part)
             waiting += len(part)
             if waiting >= JUDGED_STEPS or begin + piece >= len(run):
-                waiting, told = 0, engine.judge(window.world(), HOSTS)
+                waiting, told = 0, engine.judge(window.as_world(), HOSTS)
                 for one in told:
                     assert_possible(one, run.ranks, int(part.step[-1]))
-                found = findings(window.world(30.0), facts(draw, run.ranks, told), found, window.world())
+                found = all_findings(window.as_world(30.0), facts(draw, run.ranks, told), found, window.as_world())
                 assert all(one.text and one.text == one.text.strip() for one in found)
 
 

@@ -20,7 +20,7 @@ def unfolds(name, steps):
     """Judge a recording every 10 steps: [(ranks, phase, pattern)] of each judgement."""
     with np.load(FILE) as file:
         world = world_with(file[name] / 100)
-    told = judgements(world.between(0, steps), every=10)
+    told = judgements(world.steps_between(0, steps), every=10)
     return [[(each.ranks, each.phase, each.pattern) for each in slowdowns] for _, slowdowns in told]
 
 

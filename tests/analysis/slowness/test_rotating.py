@@ -23,7 +23,7 @@ def found_in(own, block=10):
     found = []
     for begin in range(0, len(own), block):
         detector.add_block(own[begin : begin + block], numbers[begin : begin + block])
-        found += [detector.found] if detector.found else []
+        found += [detector.current_turns] if detector.current_turns else []
     return found
 
 
