@@ -42,9 +42,9 @@ def test_forty_processes_that_start_at_one_moment_make_forty_runs(home):
 
 
 def test_an_id_whose_sockets_another_home_uses_is_not_given_out(home, monkeypatch):
-    endings = iter(["aaaa", "aaaa", "bbbb"])
+    endings = iter(map(bytes.fromhex, ["aaaa", "aaaa", "bbbb"]))
     monkeypatch.setattr(ids.time, "strftime", lambda _: "20260101-000000-")
-    monkeypatch.setattr(ids.secrets, "token_hex", lambda _: next(endings))
+    monkeypatch.setattr(ids.os, "urandom", lambda _: next(endings))
     first = runs.new_id()
     monkeypatch.setenv("DDPMON_HOME", str(home / "second"))
     assert (first, runs.new_id()) == ("20260101-000000-aaaa", "20260101-000000-bbbb")
