@@ -51,7 +51,7 @@ def test_a_clock_that_stood_still_for_a_while_is_learned_anew():
     later = [msgspec.structs.replace(step, end_us=step.end_us - 30_000_000) for step in told[1][200:]]
     clocks, hosts = Clocks("a"), {0: "a", 1: "b"}
     rows = rows_of({0: told[0], 1: told[1][:200] + later})
-    offsets = np.concatenate([clocks.offsets_us(rows.part([place]), hosts) for place in range(len(rows))])
+    offsets = np.concatenate([clocks.offsets_us(rows.steps_at([place]), hosts) for place in range(len(rows))])
     assert abs(offsets[199, 1]) < 100
     assert abs(offsets[220, 1] - 30_000_000) < 100
 

@@ -20,7 +20,7 @@ def world(steps=90, ranks=2, step_ms=33.0, first=1):
 
 def idle(heat, steps=1):
     """[R, bins] Share of its time in which a GPU did nothing; NaN: not known."""
-    grid = heat.grid("gpu", steps, BINS)
+    grid = heat.metric_grid("gpu", steps, BINS)
     assert (grid.low, grid.high) == (0.0, 1.0)
     return np.where(grid.cells == NOTHING, np.nan, (grid.cells.astype(float) - 1) / 253)
 

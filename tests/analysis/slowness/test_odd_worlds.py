@@ -134,7 +134,7 @@ def test_no_run_is_too_odd_to_be_described(seed):
         run, piece = world(draw, draw.of(4, 8, 3, 2, 2, 5, 1, 70), first), draw.of(5, 12, 12, 40)
         first = int(run.step[-1]) + 1
         for begin in range(0, len(run), piece):
-            part = run.between(begin, begin + piece)
+            part = run.steps_between(begin, begin + piece)
             window.append(part)
             engine.append(part)
             waiting += len(part)
