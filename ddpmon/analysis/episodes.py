@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -12,11 +11,9 @@ from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.slowdown import WORTH, gain_without
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, format_count
-from ddpmon.messages import Episode, Event, Finding
+from ddpmon.messages import Episode, Finding
 
 GRAVEST_FIRST = ("critical", "warn", "info")
-WORSE_LEAD = "worse: "
-"""First word of the event about a finding whose cost has clearly risen; the finding's text follows."""
 RETURN_S = Threshold(
     60.0,
     of="seconds for which ddpmon waits before it announces that a finding has ended or costs more",
@@ -70,17 +67,10 @@ class EpisodeRecord(msgspec.Struct):
         """Return the last step so far, or the last of all once it has ended."""
         return self.last_step if self.ended is None else self.ended.until_step or 0
 
-    def as_of(self, unix: float, step: int, events: Sequence[Event] = ()) -> EpisodeRecord | None:
+    def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
         """Return the episode as it stood at a moment of the past; None if it was unknown then, or already replaced.
 
-        Only the evidence of its last report is recorded: at an earlier moment, `as_of_step` says of which step it is.
-        The words are those of its last announcement before that moment.
-
-        Args:
-            unix: The moment, Unix seconds.
-            step: The step that the ranks had reached.
-            events: The events up to that moment.
-
+        Only the words and the evidence of its last report are recorded: at an earlier moment, they say of which step.
         """
         if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
             return None
@@ -92,17 +82,10 @@ class EpisodeRecord(msgspec.Struct):
         then = replace(self.finding, severity=severity)
         if then.evidence and step < self.last_step:
             evidence = {"as_of_step": self.last_step, **then.evidence}
-            then = replace(then, text=self._announced(events), brief="", evidence=evidence)
+            then = replace(then, text=f"{then.text} (as of step {self.last_step:,})", brief="", evidence=evidence)
         return replace(
             self, finding=then, ended=None, ended_at=None, replaced_at=None, last_step=step, cost_s=cost_s
         )  # fmt: skip
-
-    def _announced(self, events: Sequence[Event]) -> str:
-        """Return the words of the last announcement of this finding; without one, its last words and their step."""
-        lead, last = self.finding.text[: self.finding.lead], f"{self.finding.text} (as of step {self.last_step:,})"
-        since = itertools.takewhile(lambda event: event.at >= self.reported_at, reversed(events))
-        texts = (event.text.removeprefix(WORSE_LEAD) for event in since)
-        return next((text for text in texts if lead and text.startswith(lead)), last)
 
 
 def as_of(
@@ -111,7 +94,6 @@ def as_of(
     attempt: int,
     step: int,
     seconds: float,
-    events: Sequence[Event] = (),
 ) -> list[Finding]:
     """Return the findings of an attempt as people read them at a moment of the past.
 
@@ -121,12 +103,11 @@ def as_of(
         attempt: The attempt at that moment.
         step: The step that its ranks had reached.
         seconds: Time that the run had taken.
-        events: The events up to that moment.
 
     """
     records: dict[int, list[EpisodeRecord]] = {}
     for episode in episodes:
-        then = episode.as_of(unix, step, events) if episode.attempt == attempt else None
+        then = episode.as_of(unix, step) if episode.attempt == attempt else None
         if then is not None:
             records.setdefault(episode.record, []).append(then)
     lasting = [record for record in records.values() if record[-1].is_lasting]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S, WORSE_LEAD
+from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S
 from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import named_ranks, rank_list
@@ -100,7 +100,7 @@ class Announcer:
                 return []
             if finding.severity == "info" or not was or not WORSE.is_reached(cost / was):
                 return []
-            text = WORSE_LEAD + text
+            text = f"worse: {text}"
         self._announced[key] = finding, seconds
         return [Announcement(finding.severity, text, finding)] if kind_of(finding).is_announced else []
 

@@ -167,8 +167,7 @@ class Player:
     def _tick(self, store: Store, to: float) -> None:
         self._now = to = self._playback.advance(store, self._now, to)
         seconds = to - self._run.created_at
-        events = self._events_until(to)
-        store.restore_findings(as_of(self._findings, to, store.registry.attempt, store.step, seconds, events), to, to)
+        store.restore_findings(as_of(self._findings, to, store.registry.attempt, store.step, seconds), to, to)
         place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         if not place or to - self._marks[place - 1].at >= self._mark_s:
             self._marks.insert(place, _Mark(to, store.state, store.verdict_since))
