@@ -1,4 +1,6 @@
-"""Colours: that they can be read, chosen for good, and are never alone."""
+"""Colours: that they can be read, told apart by all, chosen for good, and are never alone."""
+
+import itertools
 
 import pytest
 from rich.color import ColorType
@@ -16,6 +18,12 @@ TEXTS = [role for role in palette.ROLES if role not in NO_TEXT]
 OWN = [(palette.DARK, palette.THEMES[0]), (palette.LIGHT, palette.THEMES[1])]
 own = pytest.mark.parametrize(("colours", "theme"), OWN, ids=["dark", "light"])
 
+# Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
+BLINDNESS = {
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+}
+
 
 def linear(colour) -> tuple[float, ...]:
     """Linear RGB of a rich colour."""
@@ -32,6 +40,24 @@ def contrast(one, other) -> float:
     """WCAG 2.2's contrast ratio."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def lab(rgb) -> tuple[float, ...]:
+    """CIE L*a*b* of linear RGB under D65."""
+    red, green, blue = (min(1.0, max(0.0, part)) for part in rgb)
+    xyz = (
+        (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047,
+        0.2126 * red + 0.7152 * green + 0.0722 * blue,
+        (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883,
+    )
+    x, y, z = (part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116 for part in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def apart(one, other, matrix) -> float:
+    """How far two colours are apart (CIE 1976) for someone who sees through `matrix`."""
+    seen = [lab([sum(a * b for a, b in zip(row, linear(c), strict=True)) for row in matrix]) for c in (one, other)]
+    return sum((a - b) ** 2 for a, b in zip(*seen, strict=True)) ** 0.5
 
 
 def grounds(colours, theme):
@@ -52,6 +78,14 @@ def test_text_can_be_read_on_every_background(colours, theme, role):
 def test_the_line_under_the_cursor_can_be_seen(colours, theme):
     ground, _, selected = grounds(colours, theme)
     assert contrast(ground, selected) >= 1.3
+
+
+@own
+@pytest.mark.parametrize("blindness", BLINDNESS)
+def test_well_and_wrong_differ_for_who_cannot_tell_red_from_green(colours, theme, blindness):
+    for well, wrong in itertools.product(("ok", "info"), ("warn", "bad")):
+        colour, other = colours.style(well).color, colours.style(wrong).color
+        assert apart(colour, other, BLINDNESS[blindness]) > 25, (well, wrong)
 
 
 @pytest.mark.parametrize("colours", [palette.DARK, palette.LIGHT, palette.ANSI, palette.NONE])
