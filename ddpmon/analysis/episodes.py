@@ -70,7 +70,7 @@ class EpisodeRecord(msgspec.Struct):
     def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
         """Return the episode as it stood at a moment of the past; None if it was unknown then, or already replaced.
 
-        Only the words and the evidence of its last report are recorded: at an earlier moment, they say of which step.
+        Only the words and the evidence of its last report are recorded: `as_of_step` says of which step they are.
         """
         if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
             return None
@@ -82,7 +82,7 @@ class EpisodeRecord(msgspec.Struct):
         then = replace(self.finding, severity=severity)
         if then.evidence and step < self.last_step:
             evidence = {"as_of_step": self.last_step, **then.evidence}
-            then = replace(then, text=f"{then.text} (as of step {self.last_step:,})", brief="", evidence=evidence)
+            then = replace(then, evidence=evidence)
         return replace(
             self, finding=then, ended=None, ended_at=None, replaced_at=None, last_step=step, cost_s=cost_s
         )  # fmt: skip
