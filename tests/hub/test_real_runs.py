@@ -34,7 +34,7 @@ def test_a_rank_with_slow_data_is_named_with_what_fixing_it_would_gain(cli):
     slept = next(
         n
         for n, line in enumerate((SCRIPTS / "small_ddp.py").read_text().splitlines(), 1)
-        if "time.sleep(self.delay)" in line
+        if "time.sleep(self.late" in line
     )
     assert finding["evidence"]["line"] == f"small_ddp.py:{slept} __getitems__", "its stack was sampled"
     low, high = finding["evidence"]["line_interval_ms"]
