@@ -64,10 +64,10 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
 
     shot = shown(lambda shot: any(finding.kind == "gpu_shared" for finding in shot.findings))
     text = {finding.kind: finding.text for finding in shot.findings}
-    assert text["gpu_shared"] == "rank 1 also holds 0.5 GiB on rank 0's GPU"
+    assert text["gpu_shared"] == "rank 1 also holds 512 MiB on rank 0's GPU"
     assert text["gpu_error"].startswith("the GPU of rank 1 had a critical error: Xid 79")
     _, screen = drive(shot, "6", size=(160, 50))
-    assert "also on GPUs: rank 1, 0.5 GiB on rank 0's" in screen, screen
+    assert "also on GPUs: rank 1, 512 MiB on rank 0's" in screen, screen
 
     nvml.set(gpu(0), **{"1.error": pynvml.NVML_ERROR_GPU_IS_LOST})
     shot = shown(lambda shot: not shot.ranks[0].has_gpu_sample and measured(shot.ranks[1], clock_mhz=1900))
