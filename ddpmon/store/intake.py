@@ -147,7 +147,8 @@ class Intake:
         )
         """The last steps of all ranks in which buckets were recorded."""
         self._last_step_at: float | None = None
-        self._all_connected = False
+        self._connected: tuple[int, int] | None = None
+        """Attempt and world size at which all ranks had last connected."""
 
     def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
         """Add steps of a rank that were not received before. at: time of receipt in seconds of the hub's clock."""
@@ -224,7 +225,8 @@ class Intake:
         self.live = True
         for process in self.registry.processes.values():
             process.heard_at = now
-        self._all_connected = len(self.registry.process_of_rank) == self.registry.world_size
+        if len(self.registry.process_of_rank) == self.registry.world_size:
+            self._connected = self.registry.attempt, self.registry.world_size
         if self.step:
             self._last_step_at = now
             self.state = "running"
@@ -252,7 +254,6 @@ class Intake:
         self._replicas = Replicas()
         self._reduced.clear()
         self._last_step_at = None
-        self._all_connected = False
 
     @HUGE_LOSSES
     def add_arrived(self, final: bool = False) -> None:
@@ -355,10 +356,10 @@ class Intake:
 
     def connected(self, unix: float) -> None:
         """Add an event, once per attempt, when every rank has connected."""
-        if not self._all_connected and len(self.registry.process_of_rank) == self.registry.world_size > 0:
-            self._all_connected = True
-            again = f", attempt {self.registry.attempt + 1}" if self.registry.attempt else ""
-            size = self.registry.world_size
+        attempt, size = now = self.registry.attempt, self.registry.world_size
+        if now != self._connected and len(self.registry.process_of_rank) == size > 0:
+            self._connected = now
+            again = f", attempt {attempt + 1}" if attempt else ""
             who = named_ranks(range(size), size) if size > 1 else "the rank"
             self.add_event(unix, "info", f"{who} connected{again}")
 

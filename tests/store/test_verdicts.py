@@ -80,3 +80,19 @@ def test_long_transfers_of_gloo_between_gpus_are_advised_to_use_nccl(store, gpu,
     store.judge(100.0, time.time())
     (found,) = (one for one in shown(store).findings if one.kind == "communication_bound")
     assert ("use the backend nccl" in found.advice) == advised
+
+
+def test_each_attempt_says_once_that_its_ranks_connected_though_no_step_has_arrived(store):
+    told = records(own_times(20, 2), first=1)
+    for restart in range(2):
+        ranks = greet(store, restart)
+        store.connected(100.0 + restart)
+
+    def said():
+        return [event.text for event in store.events if "connected" in event.text]
+
+    assert said() == ["both ranks connected", "both ranks connected, attempt 2"]
+    for process in ranks:  # Now the store discards the steps of the attempt before.
+        store.add_steps(process, process.count_new_steps(told[process.rank]), 102.0)
+    store.connected(103.0)
+    assert len(said()) == 2
