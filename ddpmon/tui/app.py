@@ -46,8 +46,8 @@ class DdpmonApp(ShowingApp):
         owns_run: If true, the command that started the run also started this viewer. Ctrl-C could then mean detach or
             stop, so the viewer asks; otherwise Ctrl-C only leaves.
         notify: The value of `--notify`.
-        place: The machine on which the runs are; None is this machine.
-        preferences: Remembered choices to begin with and to update; None remembers nothing.
+        place: The machine whose runs are shown; None is this machine.
+        preferences: Choices saved by earlier dashboards, which this one updates; None saves no choices.
 
     """
 
@@ -93,7 +93,7 @@ class DdpmonApp(ShowingApp):
 
     @property
     def view_request(self) -> ViewRequest:
-        """Return the parts of a snapshot that the screen and a profile over it show now."""
+        """Return the parts of a snapshot that the current screen and an open profile need."""
         return merge_requests(super().view_request, self.profiling.view_request)
 
     def show(self) -> None:
@@ -111,7 +111,7 @@ class DdpmonApp(ShowingApp):
             await super().on_event(event)
 
     async def _dispatch_key(self, event: events.Event) -> None:
-        """Do what a key or a paste means; if a key has no action on this screen, say so."""
+        """Run the action of a key or insert a paste; if a key has no action on this screen, show why."""
         if isinstance(event, events.Key) and isinstance(self.screen, View):
             character = event.character if event.character is not None and event.is_printable else ""
             if why := keys.idle_reason(event.key, character, self.frame):

@@ -36,11 +36,12 @@ class Block:
     least_width: int
     least_height: int
     width: int = ALL
-    """Width above which the block gains nothing."""
+    """Largest useful width in columns; more does not let the block show more."""
     height: int = ALL
-    """Height above which the block gains nothing."""
+    """Largest useful height in lines; more does not let the block show more."""
     used: Callable[[int], int] = _all_of_them
-    """Returns how many of the given lines the block can use below another block. A block beside another one gets all.
+    """Returns how many of the given lines the block can use when it stands below another block. A block
+    beside another one always gets the full height.
     """
 
 

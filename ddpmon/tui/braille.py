@@ -47,7 +47,7 @@ class Canvas:
             if before is None or abs(row - before) <= 1:
                 self.dot(x, row)
             else:
-                # Halfway up in the last column and down in this one: a steep step stays one unbroken stroke.
+                # Draw half of the rise in each of the two columns, so that a steep step is an unbroken line.
                 middle = (before + row) // 2
                 self.draw_stroke(x - 1, before, middle)
                 self.draw_stroke(x, middle, row)

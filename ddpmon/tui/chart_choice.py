@@ -10,12 +10,12 @@ from ddpmon.messages.quantities import LOG, NUMBER, STEP
 from ddpmon.tui.lines import plain_text
 
 SMOOTHINGS = (0.0, 0.6, 0.9)
-"""Weights of the exponential moving average: none, TensorBoard's default, and a strong one."""
+"""Selectable weights of the exponential moving average: no smoothing, TensorBoard's default, and strong smoothing."""
 _CHARTED = frozenset((*STEP_SERIES, *SAMPLE_SERIES))
 
 
 def quantity_named(name: str) -> Quantity:
-    """Return the quantity with this name. A value that a script logs has no unit, and neither of its ends is worse."""
+    """Return the quantity with this name; for an unknown name, one for a value that the script logs, without a unit."""
     if name in _CHARTED:
         return QUANTITIES[name]
     logged = plain_text(name.removeprefix(LOGGED))

@@ -84,7 +84,7 @@ def column_values(
 
 
 def smoothed(values: Values, weight: float) -> list[float | None]:
-    """Return the exponential moving average without an initial bias; missing, nan and infinite values stay unchanged.
+    """Return the bias-corrected exponential moving average; missing, nan and infinite values stay unchanged.
 
     TensorBoard's formula (classicSmoothing in webapp/widgets/line_chart_v2/data_transformer.ts), with a weight from 0
     to below 1; its correction is that of Adam's moments (Kingma and Ba 2015). It averages over the given points, so the

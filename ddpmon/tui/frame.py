@@ -1,4 +1,4 @@
-"""The content of the screens at one moment: a snapshot and the viewer's own state."""
+"""The data from which the screens are drawn: a snapshot of the run and the viewer's own state."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ class Frame:
     where: str = ""
     """Name of the run's machine; "" is this machine."""
     trouble: str = ""
-    """Reason why no data arrives, if it is not the hub's fault; "" if there is none."""
+    """Reason why no data arrives, such as a lost connection to the machine; "" if data arrives or the hub is at
+    fault."""
 
     @property
     def ranks(self) -> list[RankView]:

@@ -18,7 +18,7 @@ _Item = tuple[int, Line]
 
 
 _ATTACHED = ("", "text")
-"""First piece of an item that belongs to the item on its left."""
+"""First piece of an item that is joined to the item on its left by one space instead of two."""
 
 
 def _join(items: list[_Item], width: int) -> Line:

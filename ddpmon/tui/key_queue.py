@@ -19,7 +19,7 @@ next."""
 
 
 class Shown(Protocol):
-    """The receiver of the next key: an app, as far as its keys are concerned."""
+    """The parts of an app that the key queue uses to find the receiver of the next key."""
 
     @property
     def screen(self) -> Screen[object]:
@@ -31,7 +31,8 @@ class Shown(Protocol):
 
 
 class KeyQueue:
-    """Sends each key to the screen and field that the key before it led to.
+    """Sends each key only after the previous one took effect, so that it reaches the screen or field opened by that
+    key.
 
     Textual sends a key to the screen that is shown when the key arrives. The previous key, which may open or close a
     dialog, can then still be on its way through the widgets' queues to the app. Over a slow connection several keys
@@ -73,7 +74,7 @@ class KeyQueue:
 
     async def _taken(self, since: float, screen: Screen[object]) -> None:
         """Send the next key after the one that was sent at `since` was handled, once the current screen is ready."""
-        if since != self._under_way_since:  # the queue gave up waiting for it
+        if since != self._under_way_since:  # `give_up_waiting` has already sent the next key
             return
         if self._app.screen is screen:
             await self._dispatch_next()
@@ -82,7 +83,7 @@ class KeyQueue:
 
 
 def _behind(path: list[DOMNode], do: Callable[[], Awaitable[None]]) -> None:
-    """Call `do` as the last node's next task, behind all messages in the queues of the nodes in `path`."""
+    """Call `do` in the last node of `path` after each node has handled the messages that are in its queue now."""
     node, *nodes_left = path
     if not node.call_later(partial(_behind, nodes_left, do) if nodes_left else do) and nodes_left:
         _behind(nodes_left, do)  # that node is closed

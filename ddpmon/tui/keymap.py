@@ -37,7 +37,7 @@ class Key:
     replay: bool | None = None
     """True restricts the key to replays, False to everything else; None allows both."""
     changes: bool = False
-    """True if the key works only where runs may be started and changed."""
+    """True if the key is disabled in a read-only dashboard because it starts or changes runs."""
     here: bool = False
     """True if the key works only for runs of this machine."""
 

@@ -26,7 +26,7 @@ _HEAT, _TIMELINE, _INSPECT = (ViewName.HEAT,), (ViewName.TIMELINE,), (ViewName.I
 _LOGS, _RUNS, _CHART = (ViewName.LOGS,), (ViewName.RUNS,), (ViewName.CHART,)
 _CHARTS = (*_WORLD, *_CHART)
 _PASTS = (*_HEAT, *_TIMELINE)
-"""Screens that show ranks over time."""
+"""Screens on which the movement keys also scroll through past steps."""
 _LAUNCHES = tuple(name for name in ViewName if name not in {ViewName.RUNS, ViewName.LOGS})
 """Screens on which `n` starts another run."""
 _OF_RANKS = _views_that(lambda view: view.ranks)
@@ -222,7 +222,9 @@ def available(frame: Frame) -> list[Key]:
 
 
 def label(key: Key, frame: Frame) -> str:
-    """Return the key bar's text of a key: "quit" once nothing is left to detach from, "go on" on a still screen."""
+    """Return a key's text in the key bar, which can depend on the frame: "detach" becomes "quit" once the run has
+    ended.
+    """
     if key.action == "app.detach" and (frame.ended or frame.cursor is not None):
         return "quit"
     still = frame.behind_s is not None or (frame.cursor is not None and frame.cursor.paused)
@@ -230,7 +232,7 @@ def label(key: Key, frame: Frame) -> str:
 
 
 _UNUSED = re.compile(r"tab|backspace|delete|insert|f\d+")
-"""Keys without a character that people press. Terminals also send keys that are only held down, such as shift."""
+"""Names of keys that type no character, for which the user gets an answer. Modifiers such as shift are not included."""
 
 
 def idle_reason(name: str, character: str, frame: Frame) -> str:

@@ -206,7 +206,7 @@ class Launching:
             self._on_a_thread(lambda: removal.delete_run(run), deleted)
 
     def compare(self) -> None:
-        """Mark the run under the cursor, or compare it with the run that is already marked."""
+        """Compare the run under the cursor with the marked run; if no run is marked, mark this one."""
         listed = self.run_list.chosen_run()
         marked = self.run_list.of(self.run_list.marked)
         if self._elsewhere("compare"):

@@ -106,7 +106,7 @@ def mark_selected(line: Line, first: int, end: int) -> Line:
 
 
 def under_cursor(line: Line, width: int) -> Line:
-    """Return the line under the cursor: in another colour, with `CURSOR` in its second or first column.
+    """Return the line as shown under the cursor: in another colour, with `CURSOR` in its second or first column.
 
     The first column of most lists shows what is wrong. If a line fills both columns, it gets only the colour.
     """

@@ -13,7 +13,7 @@ from ddpmon.messages import Snapshot
 from ddpmon.plain import plain
 
 QUIET_S = 60.0
-"""Seconds for which a run that gets as bad again is not announced again."""
+"""Minimum interval in seconds between two notifications of the same severity."""
 MOST = 200
 """Longest text of a notification, in characters."""
 _WELL, _LOOK, _GRAVE, _STALLED, _OVER = range(5)
@@ -21,11 +21,11 @@ _STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER
 _SEVERITIES = {"warn": _LOOK, "critical": _GRAVE}
 _BELL, _ESCAPE, _END = "\x07", "\x1b", "\x1b\\"
 _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}
-"""OSC numbers of terminals that would show both notifications, or print the one that they do not know."""
+"""OSC number for each terminal that must get only one of the two sequences, because it would show both or print one."""
 
 
 def severity_level(snapshot: Snapshot) -> int:
-    """Return how bad a run is as a number; an ended run has the highest, since nothing follows it."""
+    """Return the severity of a run's state as a number. An ended run has the highest, because its state is final."""
     grade = _STATES.get(snapshot.state)
     if grade is None:
         grade = max(_SEVERITIES.get(snapshot.severity, _WELL), _LOOK if snapshot.state == "slow" else _WELL)

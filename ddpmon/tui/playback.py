@@ -33,7 +33,7 @@ class Playback:
             return
         last = self._history[-1] if self._history else None
         if last is not None and last is not self.held and (last.epoch, last.version) == (newest.epoch, newest.version):
-            self._history[-1] = newest  # the same moment, with the parts that another screen requested
+            self._history[-1] = newest  # the same snapshot, completed with parts that another screen requested
             return
         self._history.append(newest)
         most = max(MIN_HISTORY_SNAPSHOTS, HISTORY_RANKS // max(1, newest.run.world_size))
@@ -53,7 +53,7 @@ class Playback:
 
     @property
     def is_recording(self) -> bool:
-        """Return whether the source is a recording, which moves on its own thread after a key."""
+        """Return whether the source is a recording. Its reader thread changes the position after a key."""
         return self.source.tape is not None
 
     @property

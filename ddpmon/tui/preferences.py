@@ -27,7 +27,7 @@ def saved_choices() -> tuple[dict[str, object], str]:
 
 
 class Preferences:
-    """The choices in this dashboard, compared with the saved ones. None of its methods raises."""
+    """Saves choices that the user changes in this dashboard. Its methods never raise."""
 
     def __init__(self) -> None:
         try:

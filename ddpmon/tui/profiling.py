@@ -41,7 +41,7 @@ class _Operators(Text):
     """The operators of a profile; until the profile arrives, a message that the dashboard is waiting for it."""
 
     def __init__(self, before: int) -> None:
-        """Wait for a profile whose number is higher than `before`, the number of the last profile."""
+        """Wait for a profile with a higher number than `before`, which is the number of the last profile."""
         super().__init__()
         self._before = before
 

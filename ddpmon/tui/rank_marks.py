@@ -26,7 +26,7 @@ def has_failed(rank: RankView) -> bool:
 
 
 def dragged_along(rank: RankView) -> bool:
-    """Return whether the rank was ended only because another one failed."""
+    """Return whether the launcher ended the rank because another rank had failed."""
     end = rank.exit
     return end is not None and end.signal in _SENT_BY_LAUNCHER and not end.error
 

@@ -43,13 +43,13 @@ FIRST_FRAME_S = 0.05
 """Seconds between frames before the first snapshot, so that the screen fills as soon as a snapshot arrives."""
 POLL_S = 0.02
 POLLS = 50
-"""Interval in seconds, and number of times, at which the source is polled after a key that asked it something."""
+"""Interval in seconds and number of polls of the source after a key that sent it a request."""
 SWITCH_S = 0.01
-"""Seconds for which Textual may hide a new screen's updates, since ours is drawn at once."""
+"""Seconds for which Textual may hold back a new screen's updates. Short, because our screens are complete at once."""
 NOTICE_FRAMES = 6
 """Number of frames for which a short message stays in the key bar."""
 CHARACTERS_PER_FRAME = 6
-"""Number of characters of a longer message for which it stays a frame: few enough to read at 2 frames a second."""
+"""A long message stays for one frame per this number of characters: at 2 frames a second, 12 characters a second."""
 
 
 class Notice:
@@ -202,7 +202,9 @@ class ShowingApp(App[None]):
         self._answer = self.set_interval(POLL_S, self._poll_source, repeat=POLLS)
 
     def _request_view_again(self) -> None:
-        """Request what the current screen needs after its first frame, because only that frame determines it."""
+        """Request the current screen's parts again after its first frame, because some depend on what that frame
+        shows.
+        """
         self.playback.source.request_view(self.view_request)
         if self.view_request != ViewRequest():
             self._await_answer()

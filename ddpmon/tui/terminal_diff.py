@@ -82,7 +82,7 @@ def _in_ascii(text: str) -> str:
 
 
 class _Parts(ChopsUpdate):
-    """An update of parts of some rows."""
+    """A screen update that redraws parts of some rows."""
 
     ascii_only = False
 
@@ -102,7 +102,7 @@ class _Parts(ChopsUpdate):
 
 
 class _Whole(LayoutUpdate):
-    """An update of all rows."""
+    """A screen update that redraws all rows."""
 
     ascii_only = False
 

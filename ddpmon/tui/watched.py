@@ -87,7 +87,7 @@ class Watched:
         return self.playback.newest is not None and self.playback.newest.run.id == run.id
 
     def other_run(self, listed: Listed | None) -> Run | None:
-        """Return the run of a line of the Runs screen, or None if that run is already shown."""
+        """Return the run in a row of the Runs screen, or None if that run is already shown."""
         return None if listed is None or self.is_shown(listed.run) else listed.run
 
     @property

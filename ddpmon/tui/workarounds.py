@@ -35,8 +35,8 @@ class Abstract(_MessagePumpMeta, ABCMeta):
 def page_only_through_lines_that_are_there() -> None:
     """Keep PgUp and PgDn in the command palette from ending the app.
 
-    If the terminal is too narrow for a single column of the palette, its list has options but no lines. Textual looks
-    up the line of the highlighted option all the same.
+    If the terminal is too narrow for a single column of the palette, its list has options but no lines. Textual then
+    fails when it looks up the line of the highlighted option.
     """
     move_page = OptionList._move_page  # noqa: SLF001
 
@@ -133,11 +133,11 @@ def stop_and_continue_between_two_events() -> None:
                 return
             if self._key_thread is not None and self._key_thread.is_alive() and self._auto_restart:
                 loop.call_soon_threadsafe(start_anew, self)
-            else:  # the app has been waiting in `stop`
+            else:  # the app was suspended by `stop` and resumes there
                 resume(self)
 
     def start_anew(self: LinuxDriver) -> None:
-        with contextlib.suppress(OSError):  # no terminal has this process as a job
+        with contextlib.suppress(OSError):  # this process has no controlling terminal
             if os.tcgetpgrp(self.fileno) != os.getpgrp():
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return

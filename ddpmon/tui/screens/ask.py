@@ -83,7 +83,7 @@ class QuestionBox(Pane):
         return draw_box(self.heading, body, width)
 
     def answers_from(self, height: int) -> int:
-        """Return the line of the first answer in a box of `height` lines."""
+        """Return the index of the first answer's line in a box of `height` lines."""
         return height - 1 - len(self.answers)
 
     async def on_click(self, event: events.Click) -> None:
@@ -121,7 +121,7 @@ class Dialog(Overlay[str]):
         )
 
     def answer_at(self, place: int) -> None:
-        """Give the answer at this place."""
+        """Dismiss with the answer at this index."""
         self.dismiss(self.box.answers[place].value)
 
     def on_key(self, event: events.Key) -> None:

@@ -25,9 +25,9 @@ from ddpmon.tui.widgets.synclanes import SyncLanes, WaitLanes, lines_each
 from ddpmon.tui.widgets.waittable import WaitTable
 
 _LEAST_LIST = 10
-"""Number of lines that each of two lists needs if one stands below the other."""
+"""Minimum height in lines of each list if ranks and buckets are shown below one another."""
 _LEAST_LANE = 2
-"""Height of a lane in lines from which every rank has one."""
+"""Minimum height in lines of a lane, which is the chart of one rank's waits."""
 
 
 def why_no_buckets(snapshot: Snapshot) -> str:

@@ -97,7 +97,7 @@ class _Comparison(Text):
 
 
 def _columns(line: Line, width: int) -> Line:
-    """Return the pieces of a line that fit uncut."""
+    """Return the leading pieces of a line that fit into `width` columns without being cut."""
     fitted: Line = []
     for piece in line:
         if line_width([*fitted, piece]) > width:

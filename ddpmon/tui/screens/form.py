@@ -173,7 +173,7 @@ class _TooSmall(Pane):
 
 
 class Form(ModalScreen[object]):
-    """Asks for a few lines, and dismisses with the result of `take`, or with None if the user left."""
+    """Asks for a few texts, passes them to `take`, and dismisses with its result, or with None if the user left."""
 
     DEFAULT_CSS = """
     Form { align: center middle; background: $background 0%; overflow: hidden hidden; }

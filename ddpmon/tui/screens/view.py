@@ -183,7 +183,7 @@ class View(Screen[None], metaclass=Abstract):
 
 
 def _both(first: Action, then: Action) -> Action:
-    """Return the action of a key that two panes react to."""
+    """Return an action that runs both actions, for a key to which two panes react."""
 
     def action(*numbers: int) -> None:
         first(*numbers)
@@ -223,7 +223,7 @@ class Blocks(View):
         self._body = Container(self.pane, *self.blocks, id="body")
         self._boxes: list[Box | None] = []
         self._asked = ViewRequest()
-        """What the blocks requested when their places last changed."""
+        """The request of the blocks after the last change of their places."""
 
     def compose(self) -> ComposeResult:
         yield Vertical(self.head, self._body, self.keys)

@@ -1,4 +1,4 @@
-"""World, the first screen, which shows how the run is."""
+"""The World screen, which opens first and gives an overview of the run."""
 
 from __future__ import annotations
 
