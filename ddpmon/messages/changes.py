@@ -1,7 +1,7 @@
 """Delta encoding of snapshots: the fields that changed since the snapshot that a viewer has, compressed.
 
-Changed ranks are sent as columns, one per field. A rank that is in no column stays as the viewer has it: if there are
-many ranks, each answer updates only some of them, see `hub.changes`.
+Changed ranks are sent as columns, one per field. A rank that is in no column is unchanged for the viewer. In a large
+world, each answer updates only some of the ranks; `hub.changes` selects them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ddpmon.messages.vocabulary import Count, Rank
 from ddpmon.messages.wire import WireError, decode
 
 LARGEST_BYTES = 1 << 28
-"""An answer may have at most so many bytes once decompressed; an answer about the largest world takes half of it."""
+"""Largest size of a decompressed answer in bytes; an answer about the largest world takes half of it."""
 SERIES = ("loss_series", "own_series")
-"""Series of a snapshot: where the beginning of one has not changed, only its end is sent."""
+"""Fields of a snapshot that are series. If only the end of a series has changed, only the end is sent."""
 
 
 class Changes(msgspec.Struct, array_like=True, tag="changes"):

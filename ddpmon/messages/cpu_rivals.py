@@ -1,4 +1,4 @@
-"""Causes for which a rank gets no core: other programs on its cores, and the CPU quota of its container."""
+"""Reasons why a rank waits for a CPU core: other programs on its cores, and the CPU quota of its container."""
 
 from __future__ import annotations
 

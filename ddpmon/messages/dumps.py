@@ -1,4 +1,4 @@
-"""Parser of the stack that faulthandler wrote of a rank's main thread."""
+"""Parser of the stack dump that faulthandler wrote for a rank's main thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parse_frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
 
     Args:
         dump: text that faulthandler wrote. A last line without a line end is incomplete and ignored.
-        places: folders that tell ddpmon's files, libraries and the script's own files apart.
+        places: folders of ddpmon and of libraries, by which their files are distinguished from the script's own.
 
     Returns:
         The frames as `Stack.frames` holds them, innermost first, and the indices of those outside libraries.

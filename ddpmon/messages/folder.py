@@ -21,7 +21,7 @@ MAX_TAIL_BYTES = 64 << 20
 MAX_FRAME_BYTES = 1 << 20
 
 IMPORTLIB = "<frozen importlib"
-"""File names of Python's own import machinery begin with this; Python leaves these frames out of tracebacks too."""
+"""Prefix of the file names of Python's import machinery, whose frames Python omits from tracebacks too."""
 
 _MAGIC = b"ddpmon tail 1\n"
 _LENGTH = 4
@@ -58,7 +58,7 @@ class Places(msgspec.Struct, frozen=True):
     folders: Sequence[str]
     """Folders of sys.path: a file's name is relative to the longest of them that contains it."""
     thread: int = 0
-    """Kernel thread id of the training thread, or 0 if it is the main thread."""
+    """Kernel thread id of the training thread, or 0 if the main thread trains."""
 
     def relative_name(self, file: str) -> tuple[str, bool]:
         """Return a file's name relative to its folder of sys.path, and whether the file belongs to a library."""

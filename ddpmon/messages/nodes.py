@@ -121,7 +121,7 @@ FromNode: TypeAlias = Join | Roster | Bundle | ViewerRequest | Output
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined"):
-    """The root has admitted this node."""
+    """The root hub's answer to `Join`: it has admitted this node."""
 
     epoch: str
     """Identifies this process of the root: a new one needs every bundle again that was not `Recorded`."""

@@ -19,7 +19,7 @@ MAX_SLICES = 30_000
 MAX_TRACKS = 64
 MAX_OPERATOR_CHARS = 120
 OUTSIDE = "(Python, outside operators)"
-"""Name of the time of a phase in which no operator runs and the rank does not wait for another rank."""
+"""Name of the row for time in a phase in which no operator runs and the rank does not wait for another rank."""
 
 OperatorName = Annotated[str, Meta(max_length=MAX_OPERATOR_CHARS)]
 Slices = Annotated[list[Micros], Meta(max_length=MAX_SLICES)]
@@ -72,7 +72,8 @@ class Track(msgspec.Struct, array_like=True):
     names: Annotated[list[StepCount], Meta(max_length=MAX_SLICES)]
     """Index of each slice's name in `Profile.names`."""
     starts_us: Slices
-    """Start of each slice after the start of the one before; that of the first is after `Profile.begin_us`."""
+    """Time in µs from the previous slice's start to each slice's start; for the first slice, from
+    `Profile.begin_us`."""
     lengths_us: Slices
 
 
@@ -85,7 +86,7 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     error: Annotated[str, Meta(max_length=1000)] = ""
     first_step: StepCount = 0
     last_step: StepCount = 0
-    """`first_step` to `last_step` are all the steps in which the profiler ran, even if only in part of them."""
+    """Last step in which the profiler ran. Steps in which it ran only for a part are included, as for `first_step`."""
     steps: StepCount = 0
     """Number of iterations of the training loop between the profiler's start and its end."""
     begin_us: Micros = 0
@@ -127,7 +128,7 @@ class ProfiledRank(msgspec.Struct, frozen=True):
     flops: Amount = 0.0
     """Number of floating-point operations of the model in one step, if requested."""
     peak_flops: Amount = 0.0
-    """Number of operations that the rank's device can do in a second, if those of a step were requested."""
+    """Peak floating-point operations per second of the rank's device, or 0 if FLOPs were not requested."""
 
     @property
     def mfu(self) -> float | None:
@@ -162,10 +163,10 @@ class OperatorRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ProfileRequest(msgspec.Struct, frozen=True):
-    """A viewer's request for a profile, by which the viewer knows whether a profile is its own."""
+    """Identifies a viewer's request for a profile, so that the viewer recognises the answer to its own request."""
 
     ranks: tuple[Rank, ...] = ()
-    """Empty: a slow rank and a peer."""
+    """Ranks to profile; if empty, the hub chooses a slow rank and one of its peers."""
     steps: Count = 0
     peak_flops: float = 0.0
 

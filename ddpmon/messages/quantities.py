@@ -26,7 +26,7 @@ STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
 """Places where a quantity is measured. STEP means in each step; the others are measured once a second: of the rank's
 process, of its GPU, or of its host, where the value is the same for all ranks of the host."""
 LOG = "log"
-"""Place of values that scripts log themselves."""
+"""Place (`Quantity.where`) of values that the script passes to `ddpmon.log`."""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Unit(msgspec.Struct, frozen=True):
     screen: float = 1.0
     """Factor from a value to the number that screens show and filters compare."""
     metric: str = ""
-    """Suffix of the name in OpenMetrics."""
+    """Suffix that OpenMetrics names of quantities with this unit get."""
     scale: float = 1.0
     """Factor from a value to the number in OpenMetrics, which allows base units only."""
     base: str = ""
@@ -94,9 +94,9 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     worse: str = "high"
     """End of the scale at which a rank needs attention: "high", "low", or "" if neither end is known to be bad."""
     label: str = ""
-    """Name in a list, with the unit. If it is "", `name` is used."""
+    """Name of the quantity in lists on the screen, with the unit. If it is "", `name` is used."""
     head: str = ""
-    """Heading of its column. If it is "", the label is used."""
+    """Heading of the quantity's table column. If it is "", `label` is used."""
     word: str = ""
     """Name in a filter, in lower case. If it is "", `name` is used."""
     chart: str = ""

@@ -80,16 +80,17 @@ class RankView(msgspec.Struct, frozen=True):
     tokens_per_s: float | None = None
     learning_rate: float | None = None
     gc_ms: float | None = None
-    """Mean time per step in Python's garbage collector. It is part of the phases during which it ran."""
+    """Mean time in ms per step in Python's garbage collector. It is also counted in `phases_ms`."""
     stack: Stack | None = None
     """Last known stack of its training thread, in a run that stands still or has ended."""
     environment: Environment | None = None
     named_ms: dict[Text, float] = msgspec.field(default_factory=dict)
-    """Mean time per step inside each `ddpmon.phase` that any rank of the world had. It is part of the phases."""
+    """Mean time in ms per step inside each `ddpmon.phase` that any rank has used. It is also counted in `phases_ms`."""
     unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases that are not measured in this kind of training: their numbers in `phases_ms` mean nothing."""
     window: tuple[Count, Count] | None = None
-    """First and last step of its means if the rank stopped stepping earlier, or None if they are the snapshot's."""
+    """First and last step over which this rank's means are computed, if it stopped earlier than other ranks. None if
+    they are computed over the snapshot's window."""
     gpu_users: list[GpuUser] = []
     """Other processes that hold memory of its GPU."""
     gpu: Text = ""

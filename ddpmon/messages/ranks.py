@@ -51,14 +51,15 @@ class Scalar(msgspec.Struct, array_like=True, gc=False):
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
-    """Hash that is compared between ranks: of a fixed sample of a model's parameters, or of another of DIGESTS."""
+    """Hash of values that should be equal on all ranks, such as a sample of the model's parameters; see DIGESTS."""
 
     step: StepCount
     model: SmallCount
     """Number of the model. A rank counts its models in the order in which they were wrapped."""
     value: Micros
     group: Annotated[str, Meta(max_length=256)] = ""
-    """Name of the process group whose ranks hold replicas of the model; without DDP, of its parameters' shapes."""
+    """Name of the process group whose ranks hold replicas of the model; without DDP, a name made from the parameters'
+    shapes."""
     sequence: Micros = 0
     """Number of the group's last collective. It is the same on all ranks, whereas ranks with uneven inputs count steps
     differently."""
@@ -134,7 +135,7 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
 
 
 class Layout(msgspec.Struct, array_like=True):
-    """Contents of one of DDP's buckets. DDP rebuilds its buckets after the first step."""
+    """Parameters in one of DDP's buckets. DDP rebuilds its buckets after the first step, which gives a new layout."""
 
     number: StepNumber
     """Number of this layout. A rank counts its layouts from 1."""
@@ -254,8 +255,8 @@ class Batch(BatchHead, array_like=True, tag="batch"):
     skipped: Annotated[int, Meta(ge=0, le=SCALED_UPDATES)] = 0
     """Number of the latest 100 updates that a GradScaler skipped because gradients were infinite or NaN."""
     held_out: StepCount = 0
-    """Number of successive updates in evaluation mode of a model that was in training mode before, if the mode makes
-    a difference to the model."""
+    """Number of consecutive updates made in evaluation mode after the model had been in training mode. 0 if the model
+    behaves the same in both modes."""
 
     @property
     def first_seq(self) -> int:
@@ -278,7 +279,9 @@ class Failure(msgspec.Struct, array_like=True, tag="failure"):
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
-    """The rank leaves. The hub answers with an `Ack` of `seq` once it has recorded everything up to `seq`."""
+    """The rank's last message before it exits. The hub answers with an `Ack` of `seq` once it has recorded all up to
+    `seq`.
+    """
 
     rank: Rank
     pid: Pid
@@ -299,7 +302,7 @@ class Card(msgspec.Struct, array_like=True, tag="card"):
 
 
 class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
-    """A rank reports that it reaches the store of a process group over several nodes, and what it has read there."""
+    """A rank reports that its process group spans several nodes, with what it read in the group's store."""
 
     rank: Rank
     pid: Pid
@@ -307,7 +310,7 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     """Number of the rank's own node: torchrun's GROUP_RANK, or counted by ddpmon if there is none."""
     nodes: Annotated[int, Meta(gt=1, le=MAX_WORLD)]
     towards: str = ""
-    """A host that every node can reach: MASTER_ADDR."""
+    """MASTER_ADDR, a host that every node can reach."""
     root: Card | None = None
     """Card of rank 0's hub, once that hub admits the hub of this rank."""
     keys: dict[int, str] = msgspec.field(default_factory=dict)
@@ -318,7 +321,9 @@ FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | StackSamples | Pro
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
-    """The hub tells a rank whether it has its Hello. If not, the rank sends it and all unacknowledged batches again."""
+    """The hub tells a rank whether it has received the rank's Hello. If not, the rank sends the Hello and all
+    unacknowledged batches again.
+    """
 
     epoch: str
     """Identifies this process of the hub, so that a rank notices when a new hub has started."""

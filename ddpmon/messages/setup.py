@@ -14,7 +14,7 @@ from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
 MAX_LOADERS = MAX_MODELS = MAX_PARAMETER_NAMES = 4
 """Largest number of loaders, of models and of parameter names that a rank reports."""
 MAX_REPEATS = 3
-"""Largest count of repeated passes. Without this limit each pass would change the count and cost another Hello."""
+"""Largest reported count of repeated passes. Without this limit, each pass would change Hello and cause a resend."""
 MAX_CORES = 4096
 SEED_VARIES = -1
 """Replaces a seed that changes with each pass, which cannot be compared as ranks begin passes at different moments."""
@@ -32,7 +32,7 @@ Cores = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=MAX_CORES)]], msgspe
 
 
 class Loader(msgspec.Struct, array_like=True):
-    """A DataLoader from which a rank trains, in its state when its latest pass began."""
+    """A DataLoader from which a rank trains, as configured when its latest pass began."""
 
     workers: World = 0
     persistent: bool = False
@@ -66,7 +66,7 @@ class Model(msgspec.Struct, array_like=True):
     parameters: Count = 0
     """Number of parameters that DDP reduces."""
     stepped: Count = 0
-    """Number of these parameters that are in an optimizer which steps."""
+    """Number of these parameters that belong to an optimizer that takes steps."""
     idle: Names = []
     """Names of the first of these parameters that are in no optimizer."""
     idle_count: Count = 0

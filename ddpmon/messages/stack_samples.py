@@ -36,7 +36,9 @@ class SampledStack(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DataReader(msgspec.Struct, array_like=True, frozen=True):
-    """Activity of a process that loads a rank's data (a DataLoader worker, or the rank) while stacks were sampled."""
+    """Activity, during the stack sampling, of a process that loads a rank's data: a DataLoader worker or the rank
+    itself.
+    """
 
     pid: Pid
     cores: Cores = 0.0

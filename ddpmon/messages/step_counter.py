@@ -14,8 +14,8 @@ NAME = "ddpmon-steps"
 UPDATES = 0
 """Index of the training thread's count of updates."""
 READ = 1
-"""Index of the first number that the background thread writes: the updates of all steps that it has read. The number
-of these steps follows."""
+"""Index of the background thread's count of updates in the steps that it has read. The next index holds the number of
+these steps."""
 _PLACES = struct.Struct("@QQQ")
 BYTES = _PLACES.size
 

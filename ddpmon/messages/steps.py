@@ -68,7 +68,7 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     learning_rate: float | None = None
     """Learning rate of the first parameter group of the optimizer that stepped last."""
     gc_us: Micros = 0
-    """Time in Python's garbage collector. It is part of the phases during which it ran."""
+    """Time in Python's garbage collector. It is also counted in the phases during which the collector ran."""
     buckets: list[Bucket] = msgspec.field(default_factory=list)
     """All-reduces of buckets in the order of their launch, recorded with --buckets."""
     named_us: Annotated[dict[PhaseName, Micros], Meta(max_length=MAX_NAMES)] = msgspec.field(default_factory=dict)

@@ -94,14 +94,15 @@ class HeatView(msgspec.Struct, frozen=True):
     columns: Count
     last_step: Count
     low: float
-    """Value of a cell of 1, and `high` that of a cell of 254. Depending on the metric it is an excess over the median
-    as a fraction, a share of the step, a share of the time in which the GPU was idle, or a loss."""
+    """Value that cell byte 1 stands for; byte 254 stands for `high`. Depending on the metric it is an excess over the
+    median as a fraction, a share of the step, a share of the time in which the GPU was idle, or a loss."""
     high: float
     rows: list[HeatRow]
     cells: bytes
     """One byte per cell, row by row: 0 means that nothing is known, 255 that the value is not finite."""
     beyond_chance: bool = False
-    """True if cells tell lateness from noise: 1 is within the noise; 2 and more is late, by HEAT_LEVELS in order."""
+    """True if cells hold levels of lateness instead of values: 1 is within the noise; 2 and above are HEAT_LEVELS in
+    order."""
     noise: float | None = None
     """Excess up to which a cell is within the noise, as a fraction, or None if it was not measured."""
     moments: list[Seconds | None] = msgspec.field(default_factory=list)
@@ -143,18 +144,18 @@ class LongStep(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TimelineView(msgspec.Struct, frozen=True):
-    """The last steps, rank by rank."""
+    """Timeline of the last steps: the phases of each rank in each step."""
 
     steps: list[TimelineStep]
-    """Oldest first."""
+    """The steps of the timeline, oldest first."""
     rows: list[TimelineRow]
     """Some of the requested ranks, with the latest to arrive first."""
     ranks: Rank
     """Total number of the requested ranks in the world."""
     mended: Rank | None = None
-    """First of the ranks that hold the others back; `mended_ms` assumes the own time of its peers for it."""
+    """First of `mended_ranks`, or None if no rank holds the others back."""
     mended_ranks: list[Rank] = msgspec.field(default_factory=list)
-    """All ranks that hold the others back."""
+    """Ranks that hold the others back; `mended_ms` assumes that each of them takes only the own time of its peers."""
     mended_host: Text = ""
     """Host that holds the others back, or "" if single ranks do."""
     longest: list[LongStep] = msgspec.field(default_factory=list)
@@ -200,7 +201,7 @@ class PrintedView(msgspec.Struct, frozen=True):
 
 
 class StackView(msgspec.Struct, frozen=True):
-    """Last known place of a rank's training thread, according to its latest stack."""
+    """Latest known stack of a rank's training thread, with its age."""
 
     rank: Rank
     stack: Stack | None = None
@@ -224,7 +225,7 @@ class Course(msgspec.Struct, array_like=True, frozen=True):
     """The rank, or the kernel's number of the core."""
     name: Text
     low: float
-    """Value of a cell of 1; `high` is that of a cell of 254."""
+    """Value that cell byte 1 stands for; byte 254 stands for `high`."""
     high: float
     cells: bytes
     peers: bytes = b""

@@ -51,7 +51,7 @@ class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def listed(self) -> list[int]:
-        """Return the ranks of the request one by one."""
+        """Return the numbers of all ranks in the request's spans."""
         return [rank for first, last in self.ranks or () for rank in range(first, last + 1)]
 
 
@@ -60,15 +60,15 @@ class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
 
     steps: CellCount = 4
     rows: CellCount = 16
-    """Largest number of ranks: the latest to arrive."""
+    """Largest number of ranks; those that arrive latest are shown."""
     first: Rank = 0
-    """Number of ranks to skip before these."""
+    """Number of ranks to skip at the top of the list, to scroll."""
     ranks: RankSpans | None = None
     """Ranks to include, or None for all."""
     longest: bool = False
     """True to include a list of the run's longest steps."""
     step: Annotated[int, Meta(ge=0, le=MAX_STEP)] = 0
-    """Number of one of the longest steps to show instead of the last steps, or 0 for the last steps."""
+    """Number of the step to show, one of the longest, or 0 to show the last steps."""
 
 
 class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -113,7 +113,7 @@ def merge_requests(*view_requests: ViewRequest) -> ViewRequest:
 
 
 class Next(msgspec.Struct, array_like=True, tag="next"):
-    """A viewer's credit for one snapshot that is newer than `version` of the hub `epoch`."""
+    """A viewer requests one snapshot newer than `version`, the one it has from the hub process `epoch`."""
 
     version: int = 0
     epoch: str = ""

@@ -86,7 +86,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class DeviceMark(msgspec.Struct, frozen=True):
-    """Mark on the Devices screen of a finding about its ranks' machines."""
+    """Mark that a finding puts on its ranks' rows in the Devices screen."""
 
     words: Text
     """A word such as "throttled"."""
@@ -97,7 +97,7 @@ class DeviceMark(msgspec.Struct, frozen=True):
 
 
 class Episode(msgspec.Struct, frozen=True):
-    """One stretch of steps of a finding that comes and goes."""
+    """A range of steps during which a recurring finding was present."""
 
     since_step: Count | None = None
     until_step: Count | None = None
@@ -106,7 +106,7 @@ class Episode(msgspec.Struct, frozen=True):
     phases: list[Text] = msgspec.field(default_factory=list)
     """Slow phases, in the order in which they were reported."""
     times: Count = 1
-    """If more than 1, the number of episodes that are merged into this one, with their steps and costs."""
+    """Number of episodes that are merged into this one; their steps and costs are included."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -202,7 +202,9 @@ class VerdictFacts(msgspec.Struct, frozen=True):
 
 
 class ClockView(msgspec.Struct, frozen=True):
-    """Offset of a host's clock from the reference host's clock, by which all times are given, and its precision."""
+    """Offset of a host's clock from that of the reference host, and its error. All times are given by the reference
+    clock.
+    """
 
     host: Text
     reference: Text
@@ -210,9 +212,9 @@ class ClockView(msgspec.Struct, frozen=True):
     """Offset at the host's latest step: seconds to add to its clock to get that of the reference."""
     drift_ppm: float
     within_ms: float
-    """Error bound of the offset if synchronisations end on all hosts at the same moment."""
+    """Error bound of the offset in ms, assuming that a synchronisation ends on all hosts at the same moment."""
     surely_ms: float | None
-    """Error bound of the offset however much a host's link delays its ends of synchronisations, or None if unknown."""
+    """Error bound of the offset in ms without that assumption, for any network delay, or None if unknown."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -277,9 +279,9 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     times: TimesView | None = None
     """How the run spent its time, from the first step on."""
     pausing: PausingView | None = None
-    """What the run does instead of training, or None while it trains."""
+    """The activity of the run instead of training, or None while it trains."""
     accumulation: Count = 1
-    """Number of batches whose gradients a step accumulates."""
+    """Number of batches whose gradients are accumulated in one step."""
     training_epoch: Count | None = None
     """Current epoch of the training, counted from 1. The field `epoch` is that of the hub."""
     training_epochs: Count | None = None
@@ -288,7 +290,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases of PHASES that are not measured in this kind of training."""
     measured: Text = ""
-    """One sentence that says what is measured and what is not, or "" if everything is, as with DDP."""
+    """One sentence that says what is measured and what is not, or "" if everything is measured, as with DDP."""
     refused: list[Refusal] = msgspec.field(default_factory=list)
     """Numbers of values that the hub refused as impossible."""
     missing: dict[Text, Text] = msgspec.field(default_factory=dict)

@@ -56,7 +56,7 @@ SCALED_UPDATES = 100
 """Number of the latest GradScaler updates among which skipped ones are counted."""
 
 MEETINGS = frozenset({"init_process_group", "new_group"})
-"""Calls in which ranks wait for each other to create a process group."""
+"""Names of the calls in which ranks wait for each other to create a process group."""
 
 PAUSES = (
     "evaluation", "checkpoint", "compilation", "pause", "starting DataLoader workers", "out of data",

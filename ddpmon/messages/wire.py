@@ -64,7 +64,7 @@ _SERIES_OF_CELLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "samples": (DEVICE_COURSES, SAMPLE_SECONDS),
     "cores": ((), SAMPLE_SECONDS),
 }
-"""For each part of a view_request: the quantities it may name, and the steps or seconds that a column may cover."""
+"""Names of quantities, and numbers of steps or seconds per column, that each part of a ViewRequest may request."""
 _KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _ADDRESS = re.compile(r"tcp://[0-9A-Za-z.:%_\-\[\]]{1,100}:[0-9]{1,5}")
 
@@ -113,7 +113,7 @@ def decode_lenient(frame: bytes) -> tuple[FromRank, str]:
 
 
 def check_message(message: FromRank) -> None:
-    """Check what the types of the fields cannot: that fields fit together, and the total length of texts."""
+    """Check conditions that field types cannot express: that fields fit together, and the total length of texts."""
     if isinstance(message, Hello):
         check_hello(message)
     elif isinstance(message, Batch):
@@ -172,13 +172,13 @@ def _check_spans(spans: RankSpans | None) -> None:
 
 
 def require(ok: bool, name: str, value: object) -> None:
-    """Raise a WireError with the name and the value of a field unless `ok`."""
+    """Raise a WireError that names a field and its value if `ok` is false."""
     if not ok:
         raise WireError(f"{name} out of range: {value}")
 
 
 def check_hello(hello: Hello) -> None:
-    """Check what the types of a Hello's fields cannot, or raise a WireError that names the field."""
+    """Check a Hello beyond its field types, and raise a WireError that names an invalid field."""
     require(hello.rank < hello.world_size, "rank", hello.rank)
     texts = (hello.run_id, hello.host, hello.device, hello.device_name, hello.backend, hello.torch_version)
     require(sum(map(len, texts)) + sum(map(len, hello.notes)) <= MAX_TEXT, "length of texts", "too long")
@@ -188,7 +188,7 @@ def check_hello(hello: Hello) -> None:
 
 
 def check_meeting(meeting: Meeting) -> None:
-    """Check what the types of a Meeting's fields cannot, or raise a WireError that names the field."""
+    """Check a Meeting beyond its field types, and raise a WireError that names an invalid field."""
     require(meeting.node < meeting.nodes, "node", meeting.node)
     require(len(meeting.towards) <= MAX_NAME * 4, "towards", meeting.towards[:40])
     require(all(0 < node < meeting.nodes for node in meeting.keys), "node of a key", list(meeting.keys)[:4])
@@ -212,7 +212,7 @@ def is_key(text: str) -> bool:
 
 
 def check_batch(batch: Batch) -> None:
-    """Check what the field types of a batch and its records cannot, or raise a WireError that names the field."""
+    """Check a batch and its records beyond their field types, and raise a WireError that names an invalid field."""
     require(batch.merged < batch.seq, "merged", batch.merged)
     for step in batch.steps:
         check_step(step)
@@ -246,7 +246,7 @@ def check_pause(pause: Pause, most_us: int = MAX_US) -> None:
 
 
 def check_stack(stack: Stack) -> None:
-    """Check what the types of a Stack's fields cannot, or raise a WireError that names the field."""
+    """Check a Stack beyond its field types, and raise a WireError that names an invalid field."""
     require(sum(map(len, stack.frames)) <= MAX_TEXT and len(stack.frames) <= MAX_FRAMES, "frames", len(stack.frames))
     require(stack.own is None or stack.own < len(stack.frames), "own", stack.own)
     require(sum(map(len, stack.issued)) <= MAX_TEXT, "length of groups", "too long")
@@ -260,7 +260,7 @@ def check_stack(stack: Stack) -> None:
 
 
 def check_samples(samples: StackSamples) -> None:
-    """Check what the types of the fields cannot, or raise a WireError that names the field."""
+    """Check stack samples beyond their field types, and raise a WireError that names an invalid field."""
     require(samples.first_step + samples.steps - 1 <= samples.last_step, "sampled steps", samples.steps)
     require(sum(stack.count for stack in samples.stacks) <= samples.count, "samples", samples.count)
     for reader in samples.readers:
@@ -272,7 +272,7 @@ def check_samples(samples: StackSamples) -> None:
 
 
 def check_profile(profile: Profile) -> None:
-    """Check what the types of the fields cannot, or raise a WireError that names the field."""
+    """Check a profile beyond its field types, and raise a WireError that names an invalid field."""
     require(profile.first_step <= profile.last_step, "profiled steps", profile.first_step)
     require(not profile.operators or (profile.steps > 0 and profile.span_us > 0), "length of steps", profile.steps)
     for track in profile.tracks:
