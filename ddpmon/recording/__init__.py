@@ -1,1 +1,3 @@
-"""The recording telemetry.db: code that writes the messages of ranks to it, and thins, reads, salvages and plays it."""
+"""The recording telemetry.db: writes the ranks' messages to it, merges its old rows, reads it, salvages it and replays
+it.
+"""

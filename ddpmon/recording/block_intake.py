@@ -1,7 +1,7 @@
-"""Intake of the blocks that other nodes' hubs send, which hold steps of many ranks at once: the usual case.
+"""Fast processing of the blocks that other nodes' hubs send, each with steps of many ranks.
 
-A batch that continues its rank's last one is processed here. Any other (sent again, with a gap before it, of a process
-without a Hello, with steps that fit into no row) is left to the collector, as if it had arrived alone.
+A batch that directly follows its rank's last one is processed here. The collector processes all others one by one:
+batches that were sent again, follow a gap, come from a process without a Hello, or have steps that fit into no row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ TakeAlone = Callable[[Batch], None]
 
 
 class BlockIntake:
-    """Gathers the rows of a turn, and passes them to store and recorder together."""
+    """Gathers the rows of all blocks that arrive between two flushes, and passes them to store and recorder
+    together.
+    """
 
     def __init__(self, store: Store, recorder: Recorder) -> None:
         self._store, self._recorder = store, recorder

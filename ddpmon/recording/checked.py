@@ -1,4 +1,4 @@
-"""Conversion of a recording's rows to records, each checked like a message. Impossible ones are left out."""
+"""Converts a recording's rows to records and checks each like a message. Rows with impossible values are left out."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.silences import Silence
 
 UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
-"""Errors of reading a recording in which some value is impossible."""
+"""Exceptions that are raised when a recording has an impossible value."""
 PROCESSES_MOST = 1 << 16
-"""Largest number of processes that are read: the latest ones."""
+"""Largest number of processes that are read. If there are more, the latest are read."""
 TYPICAL_STEPS = 100
 """Number of a process's first steps from which its usual step length is estimated."""
 UNKNOWN_STEP_US = 1000
@@ -184,7 +184,7 @@ def checked_judged_step(row: Sequence[Any]) -> Judged:
 
 
 def checked_unarmed(row: Sequence[Any]) -> list[Unarmed]:
-    """Return the processes that are recorded as `unarmed`."""
+    """Return the processes that ran torch without the probe, which are recorded as `unarmed`."""
     (blob,) = row
     return msgspec.msgpack.decode(blob, type=list[Unarmed])
 
@@ -196,7 +196,7 @@ def checked_refusals(row: Sequence[Any]) -> list[Refusal]:
 
 
 class _Row:
-    """Reader of a row of PROCESSES. It replaces impossible values by defaults, and `whole` is then False."""
+    """Reader of a row of PROCESSES. It replaces impossible values by defaults, and then sets `whole` to False."""
 
     def __init__(self, row: Sequence[Any]) -> None:
         self._values = dict(zip(PROCESSES, row, strict=True))

@@ -1,4 +1,4 @@
-"""Collector of the messages of ranks, which passes them to store and recorder, and answers.
+"""Receives the messages of ranks, passes them to store and recorder, and answers them.
 
 It does not depend on sockets, so that messages from a file are processed in the same way.
 """
@@ -39,7 +39,8 @@ from ddpmon.store.store import Store
 ASK_AGAIN_S = 1.0
 """Shortest interval at which a rank is asked for missing batches."""
 ALIKE_S = 1.0
-"""Time for which a failure waits to become an event, because other ranks often fail in the same way a moment later."""
+"""Seconds before a failure is reported as an event. Other ranks often fail alike a moment later, and share the
+event."""
 
 Answer = Callable[[bytes, ToRank], None]
 """Function that sends a message to the rank of a connection."""
@@ -77,7 +78,8 @@ class Collector:
         self.stack_reported_at = float("-inf")
         """Moment at which a rank last sent its stack."""
         self.heard_of_an_end = False
-        """True if a rank said Bye or reported an exception, as another one may have exited unexpectedly before it."""
+        """True once a rank said Bye or reported an exception. The hub then checks for ranks that exited unexpectedly
+        before."""
         self._unreported: list[tuple[float, Failure]] = []
         """Failures that are not yet reported as events, each with the moment at which it arrived."""
 
@@ -99,7 +101,7 @@ class Collector:
             unix: The same moment in Unix seconds.
             peer: The sender, or None if the message was read from a file.
             ended: True if the sender has ended since.
-            later_us: How far this machine's clock is ahead of the sender's.
+            later_us: Microseconds by which this machine's clock is ahead of the sender's.
 
         """
         identity = frames[0]
@@ -125,7 +127,7 @@ class Collector:
             name: Returns the name of the connection of the process with a pid.
             now: Seconds of the hub's clock.
             unix: The same moment in Unix seconds.
-            later_us: How far this machine's clock is ahead of the node's.
+            later_us: Microseconds by which this machine's clock is ahead of the node's.
 
         """
         peer = Peer(0, node)
@@ -213,7 +215,7 @@ class Collector:
         self._answer(process.identity, Welcome(self._epoch))
 
     def _last_contiguous(self, process: RankProcess) -> int:
-        """Return the number up to which all messages of a process have arrived; a Failure has a number too."""
+        """Return the number up to which all numbered messages (batches and Failures) of a process have arrived."""
         return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
@@ -243,7 +245,7 @@ class Collector:
             process.hole = True
         process.introduced = False
         process.hole = process.hole or bool(left_out)
-        # A file may be from before this machine's last boot, when the clock was another.
+        # A file may be older than this machine's last boot, which reset the clock.
         same_clock = process.hello.host == self._store.registry.host and not from_file
         left_out += plausible.leave_out(process, batch, round(now * 1e6) if same_clock else None)
         process.take_batch(batch, now)
@@ -295,7 +297,9 @@ class Collector:
         self._unreported.append((now, failure))
 
     def add_failure_events(self, now: float, unix: float, *, final: bool = False) -> None:
-        """Add events about ranks' failures, one for all that are alike, at once if `final` as no others will arrive."""
+        """Add events about ranks' failures, one for each group of similar failures. If `final`, do not wait for further
+        ones.
+        """
         if not self._unreported:
             return
         processes = self._store.registry.process_of_rank.values()
@@ -336,11 +340,11 @@ class Collector:
         self._recorder.record_process(process)
 
     def write_and_acknowledge(self) -> None:
-        """Write what is due, and acknowledge it to the ranks."""
+        """Write the queued records that are due, and acknowledge them to the ranks."""
         for process, seq in self._recorder.write():
             self._answer(process.identity, Ack(seq))
 
     def record_all(self) -> None:
-        """Write everything that waits, unless the disk fails, and acknowledge it to the ranks."""
+        """Write all queued records, unless the disk fails, and acknowledge them to the ranks."""
         self._recorder.write_soon()
         self.write_and_acknowledge()

@@ -47,7 +47,7 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
             if is_damaged:  # SQLite would read half a page as a whole one, filled with zeros.
                 os.truncate(copy, copy.stat().st_size // PAGE_BYTES * PAGE_BYTES)
             with contextlib.closing(sqlite3.connect(copy)) as db:
-                db.execute("PRAGMA writable_schema=ON")  # so that a truncated file can be read up to its end
+                db.execute("PRAGMA writable_schema=ON")  # SQLite then reads a truncated file up to its end
                 if is_damaged:
                     _copy_rows(db, salvaged)
                 else:
@@ -115,14 +115,15 @@ class Database:
         """Open the file at `path` of the run `name`, or use the connection `db` instead of the file."""
         self.path = path
         self.salvaged = False
-        """True if SQLite refuses the file, and the rows are those that could be read of a copy."""
+        """True if SQLite refuses the file, so that rows are read from a salvaged copy."""
         self.corrupt = False
         """True if SQLite finds the file itself damaged, so that the copy lacks rows. An intact file may be refused too,
         for instance by the disk."""
         self.damaged = False
         """True if some of the recording could not be read."""
         self.on_salvage: Callable[[], None] | None = None
-        """Is called when a salvaged copy replaces the copy in memory, and rows that were written to it are lost."""
+        """Called when a salvaged copy replaces the copy in memory; rows that were written to the replaced copy are
+        lost."""
         self._in_memory = db is not None
         self._db = db or _open(path, name)
         self._db.text_factory = _text
@@ -193,7 +194,9 @@ class Database:
         return tables
 
     def _tried(self, read: Callable[[], list[Any]]) -> list[Any]:
-        """Return the rows of a query, or if SQLite refuses the file those that it can read of a copy."""
+        """Return the rows of a query. If SQLite refuses the file, return the rows that can be read from a salvaged
+        copy.
+        """
         try:
             return read()
         except _UNREADABLE as error:

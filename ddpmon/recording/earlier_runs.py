@@ -81,7 +81,9 @@ def earlier_paces(run: Run) -> list[Pace]:
 
 
 def pace_of(summary: Summary, world: World | None = None) -> Pace | None:
-    """Return the speed of a run that goes on, over the analysed steps; with its interval if `world` has these steps."""
+    """Return the speed of a running run over the analysed steps, with its confidence interval if `world` has these
+    steps.
+    """
     rates, sums = summary.samples_per_s, summary.sums
     step_s = summary.step_ms_mean / 1e3
     return _checked(

@@ -1,4 +1,4 @@
-"""Reader of a recording's steps for replay. Steps that were merged are read as the same number of mean steps."""
+"""Reads a recording's steps for replay. Merged steps are read as the same number of steps with mean values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging of a recording's rows: steps and logged values into minutes, these into hours, samples into one a minute.
+"""Merges a recording's rows: steps and logged values into minutes, minutes into hours, samples into one a minute.
 
 Merged rows are deleted in the same transaction, so that a hub that is killed leaves each step in exactly one place.
 """
@@ -35,7 +35,7 @@ TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = p
 
 @dataclass(frozen=True)
 class Seat:
-    """A process that was a rank."""
+    """A process with its rank, in one attempt of the run."""
 
     process: int
     host: str

@@ -1,4 +1,4 @@
-"""Packing of the batches that a node's ranks sent at about the same time into one block, with their steps as rows."""
+"""Packs batches that a node's ranks sent at about the same time into one block, with their steps as rows."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def decode_block(frame: bytes) -> NodeBlock:
 
 
 def are_rows_possible(blocks: Sequence[NodeBlock]) -> bool:
-    """Return whether all rows of some blocks are possible. A check of many blocks takes as long as of a single one."""
+    """Return whether all rows of some blocks are possible. Checking many blocks at once takes as long as checking
+    one.
+    """
     try:
         check_rows(concatenate_rows([block.table for block in blocks]))
     except WireError:

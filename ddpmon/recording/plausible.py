@@ -1,4 +1,4 @@
-"""Check that the values of a rank are possible at this moment, so that a wrong number is left out and does no harm.
+"""Checks that a rank's values are possible at this moment; impossible ones are left out.
 
 Steps are numbered without gaps, and a rank reports when it had to discard records. So a step that is not the next one
 is accepted if records before it were lost, or if the next batch continues from it, but never if there was not enough
@@ -61,7 +61,9 @@ def _possible(records: list[_Record], fits: Sequence[bool], called: str, left_ou
 
 
 def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[str]) -> list[Step]:
-    """Return the possible steps. Steps that are recorded already are not removed, as they change nothing."""
+    """Return the possible steps. Steps that are already recorded may stay, because recording them again changes
+    nothing.
+    """
     possible = []
     last, end_us = process.last_step, process.last_end_us
     doubted, process.doubted = process.doubted, 0

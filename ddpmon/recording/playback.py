@@ -1,4 +1,4 @@
-"""Playback of a recording into a store, as a live hub feeds its own: only with what ranks had sent by a moment."""
+"""Feeds a store from a recording as a live hub would: only with records that the ranks had sent by a given moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ DIGESTS = 10_000
 DIGESTS_BEFORE = 100
 """Number of a rank's digests from before the target of a jump that are read."""
 SAMPLED_US = 75_000_000
-"""Samples are read from so long before the target of a jump on, because merged ones are a minute apart."""
+"""Samples are read from this long before the target of a jump, in microseconds, because merged ones are a minute
+apart."""
 GONE_S = 1.5
 """Time that a hub needs to notice that a process has ended."""
 
@@ -33,7 +34,7 @@ class Track:
     def __init__(
         self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
     ) -> None:
-        """Begin before the first record.
+        """Set the position before the first record.
 
         Args:
             recording: The recording.
@@ -143,7 +144,7 @@ READ_RECORDS = 32_768
 
 
 class _AsItRan(Run):
-    """A run that has ended, in its state before the end."""
+    """A run that has ended, presented as still running, to replay a moment before its end."""
 
     def state(self) -> str:
         return "running"
@@ -153,7 +154,7 @@ class Playback:
     """The records of all processes of a recording, in order. Times are Unix seconds."""
 
     def __init__(self, recording: Recording, merged: Merged) -> None:
-        """Begin before the first record, or raise RecordingError if no step is recorded."""
+        """Set the position before the first record, or raise RecordingError if no step is recorded."""
         run, clock = recording.run, recording.clock
         self._recording, self._clock = recording, clock
         processes = [process for process in recording.processes() if process.attempt >= 0]
@@ -187,7 +188,7 @@ class Playback:
     def feed_from(self, unix: float) -> float:
         """Return the moment from which on steps must be fed to show `unix`.
 
-        This covers a window of steps before it, or as many steps as LEAD_RECORDS allows if these are more.
+        The stretch before `unix` has a window of steps, or as many steps as LEAD_RECORDS allows if that is more.
         """
         begun = [track for track in self.tracks if self.first_moment(track) <= unix and track.at_end.last_step]
         if not begun:
@@ -203,7 +204,7 @@ class Playback:
         self._seat(registry, at, self.us_at(since))
         store = Store(self.run, registry, self._clock, live=True)
         store.silences = self._recording.silences()
-        store.history_step = MAX_STEP  # The histories already include the window's steps.
+        store.history_step = MAX_STEP  # The restored histories already include these steps.
         self._feed(store, self.us_at(at))
         store.history_step = store.step
         return store
@@ -211,7 +212,7 @@ class Playback:
     def advance(self, store: Store, now: float, to: float) -> float:
         """Feed a store the records from the moment `now` to the moment `to`, and return the moment that was reached.
 
-        It is earlier than `to` if another process begins before.
+        The reached moment is earlier than `to` if another process begins before `to`.
         """
         starts = [begins for track in self.tracks if now < (begins := self.first_moment(track)) < to]
         to = min(starts, default=to)  # An attempt ends where the next one begins.

@@ -1,4 +1,4 @@
-"""Player of a recording, which shows the dashboard of any moment of a run, with the same store as a live hub."""
+"""Replays a recording: makes the snapshot of any moment of a run, with the same store as a live hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 
 TICKS_MOST = 100
-"""Largest number of ticks in one move. Over a longer stretch the state is computed less often."""
+"""Largest number of ticks in one move. In a longer move, the state is computed at longer intervals."""
 MARK_S = 5.0
 """Shortest interval between two marks from which playing can continue."""
 MARKS_MOST = 2000
@@ -133,7 +133,7 @@ class Player:
         return self.events[: bisect.bisect_right(self.events, unix, key=lambda event: event.at)]
 
     def _how_exactly(self, store: Store) -> list[Event]:
-        """Return an event that says that the steps of this moment are only means, or [] if they were not merged."""
+        """Return an event which says that this moment's steps were merged into means, or [] if they were not merged."""
         first = min(store.registry.process_of_rank.values(), key=lambda process: process.rank, default=None)
         resolution = self._merged.resolution_at(first.id, first.last_step) if first else ""
         if not resolution:

@@ -1,4 +1,4 @@
-"""Last snapshot, store and report of a run from its recording, at its end or so far."""
+"""Makes the last snapshot, store and report of a run from its recording, whether or not the run has ended."""
 
 from __future__ import annotations
 

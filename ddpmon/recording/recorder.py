@@ -1,4 +1,4 @@
-"""The only writer of telemetry.db. What it has committed survives the hub."""
+"""The only writer of telemetry.db. Committed records survive a crash of the hub."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Checkpoint(msgspec.Struct):
 
 @dataclass
 class _Waiting:
-    """Everything except batches that waits to be written."""
+    """Records other than batches that wait to be written."""
 
     processes: dict[int, RankProcess] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Recorder:
         whole_bytes: int = WHOLE_BYTES,
         kept_records: int = KEPT_RECORDS,
     ) -> None:
-        """Begin without opening a file."""
+        """Create a recorder; the file is opened at the first write."""
         self._path = path
         self._whole_bytes = whole_bytes
         self._kept_records = kept_records
@@ -133,7 +133,7 @@ class Recorder:
         self._waiting.processes[process.id] = process
 
     def record_batch(self, process: RankProcess, batch: Batch, fresh: Sequence[Step]) -> None:
-        """Record a batch, but of its steps only the `fresh` ones."""
+        """Record a batch with its new steps, `fresh`; its other steps are already recorded."""
         self._queue.add(process, batch, fresh)
 
     def record_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
@@ -192,7 +192,7 @@ class Recorder:
 
     @property
     def backlog_is_large(self) -> bool:
-        """Return whether so much waits that it must be written at once, unless the disk fails."""
+        """Return whether the queue is so long that it must be written at once, unless the disk fails."""
         return self._queue.is_large and self.trouble is None
 
     @property
@@ -269,12 +269,14 @@ class Recorder:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             self.too_large = False
-            if not isinstance(error, sqlite3.OperationalError):  # It is no full disk or lock, so it would fail again.
+            if not isinstance(error, sqlite3.OperationalError):  # Neither a full disk nor a lock: it would fail again.
                 self._thinning = None
                 print(f"the recording keeps growing, because ddpmon cannot merge its oldest steps: {error}", flush=True)
 
     def close(self) -> None:
-        """Write the rest, and leave a single file that every reader can open."""
+        """Write the remaining records, and merge the write-ahead log into the file, for readers that cannot use a
+        log.
+        """
         self.write_soon()
         self.write()
         if self.trouble:

@@ -1,4 +1,4 @@
-"""Reader of the rows of telemetry.db as the records from which they were made. It never writes, even to a live run.
+"""Reads the rows of telemetry.db back as records. It never writes to the file, even while the run is live.
 
 Files that ranks left beside the recording, for a hub that did not read them, are added in memory. Of a damaged
 recording the intact part is read.
@@ -34,10 +34,10 @@ from ddpmon.store.registry import Registry
 from ddpmon.store.silences import Silences
 
 DIGESTS = 100
-"""Default number of a rank's digests that are read: the latest ones."""
+"""Default for the largest number of a rank's digests that are read. If there are more, the latest are read."""
 
 FINDINGS = 20_000
-"""Largest number of episodes of findings that are read: the latest ones."""
+"""Largest number of episodes of findings that are read. If there are more, the latest are read."""
 
 _T = TypeVar("_T")
 
@@ -94,7 +94,7 @@ class Recording:
         """Add the files that ranks left beside the recording to a copy of it in memory."""
         if self._tails and self._tails.frames:
             self.database.writable_copy()
-            registry = self.registry()  # If this detects damage, another copy replaces the present one.
+            registry = self.registry()  # Read first: if this detects damage, a salvaged copy replaces the database.
             self._tails.write_messages(self.run, self.database.writable_copy(), self.clock, registry)
             self.database.on_salvage = self._take_tails
 

@@ -1,4 +1,4 @@
-"""Restoring of the hub's store as it was at the end of a recording, with the same analysis as in the hub."""
+"""Restores the hub's store as it was at the end of a recording, with the same analysis as in the hub."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ CHUNK_STEPS = 2000
 JUDGED_RECORDS = 400_000
 """Number of the last step records that are judged if the hub was killed: some seconds of reading."""
 JUDGEMENTS = 200
-"""Limit of judgements. A longer run gets fewer than a hub would make, but several in each window of steps."""
+"""Largest number of judgements of a restored run. A hub judges a long run more often; several remain per window of
+steps."""
 
 
 def restored_store(recording: Recording, records: int | None = None) -> Store:
@@ -78,7 +79,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
         judge_unjudged(recording, recent)
         recent.judge(end, end)
         if not (recorded and recording.run.ended_at and recorded[-1].at >= recording.run.ended_at):
-            store.events = recent.events  # No hub saw the end and added its events.
+            store.events = recent.events  # The hub was killed before it could add the events of the run's end.
         else:
             store.events = deque(recorded, store.events.maxlen)
         store.ledger, store.fault = recent.ledger, recent.fault
@@ -87,7 +88,7 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
 
 
 def _is_judged(store: Store) -> bool:
-    """Return whether a hub judged the last step, and if the run has ended its end, and the recording is not damaged."""
+    """Return whether the recording is intact and a hub judged its last step and, if the run has ended, its end."""
     judged, last = store.ledger.judged, 0 if store.world is None else int(store.world.step[-1])
     return not store.damaged and judged.step >= last and (judged.over or store.run.state() not in END_STATES)
 
@@ -132,7 +133,7 @@ def _store(recording: Recording, records: int | None) -> Store:
             process.dead = not process.left
     judged = recording.judged_step()
     store.ledger = Ledger(registry.attempt, () if judged is None else recording.findings(), judged)
-    store.findings = store.ledger.findings(0.0)  # so that they are not announced again
+    store.findings = store.ledger.findings(0.0)  # so that events do not announce the recorded findings again
     store.damaged = recording.is_damaged
     store.notes = recording.notes
     return store

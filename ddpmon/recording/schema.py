@@ -28,7 +28,7 @@ LEVEL = 1
 BLOCK_STEPS = 1 << 14
 """Largest number of steps in a block, because reading a few of them decompresses the whole block."""
 MAX_RECORD_BYTES = 4096
-"""Largest mean size of the encoded steps of a block that do not fit into a row."""
+"""Largest mean size, in bytes, of an encoded step that does not fit into a row, over a block."""
 MOST_RATIO, SMALL_BYTES = 32, 1 << 16
 """Largest compression ratio of a block of more than SMALL_BYTES; readers refuse others. A ratio of 7 is usual, as times
 differ by some µs from step to step. Data that compresses better is stored uncompressed."""

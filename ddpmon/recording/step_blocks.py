@@ -32,7 +32,7 @@ class StepBlocks:
     """Reader of the blocks of one recording."""
 
     def __init__(self, report_bad: Callable[[int, int], None]) -> None:
-        """Begin without bad blocks. `report_bad` takes a process and the number of its steps that cannot be read."""
+        """Create a reader. It calls `report_bad` with a process and the number of its steps that cannot be read."""
         self._report_bad = report_bad
         self._bad: set[tuple[int, object]] = set()
         """Unreadable blocks by process and first step. They are not decompressed again, which takes as long as for an
@@ -73,7 +73,7 @@ class StepBlocks:
         clauses = _FROM
         values: tuple[object, ...] = (process, begin, last, process, begin)
         columns = ("first_step", "count", "rows", "records")
-        limit = 1  # Many readers need the next step only.
+        limit = 1  # Many callers need only the next step, which one block holds.
         while rows := database.read_table(TABLE, columns, f"{clauses} LIMIT {limit}", *values):
             blocks = [None if (process, first) in self._bad else _decoded(*blobs) for first, _, *blobs in rows]
             if not _possible([block for block in blocks if block is not None]):
@@ -130,7 +130,9 @@ def _decoded(rows: object, records: object) -> Block | None:
 
 
 def _possible(blocks: list[Block]) -> bool:
-    """Return whether all steps of some blocks are possible. A check of many rows takes as long as of a few."""
+    """Return whether all steps of some blocks are possible. Checking many rows at once takes as long as checking a
+    few.
+    """
     try:
         check_rows(concatenate_rows([NO_ROWS, *(table for table, _ in blocks)]))
         for _, records in blocks:

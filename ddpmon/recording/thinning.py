@@ -1,4 +1,4 @@
-"""Thinning of a large recording: its oldest steps are merged into minutes, and its oldest minutes into hours.
+"""Thins out a large recording: merges its oldest steps into minutes, and its oldest minutes into hours.
 
 A recording of at most WHOLE_BYTES keeps every step for ever. Above that, a few of the oldest rows are merged at a time,
 so that the file grows no more, as SQLite reuses the pages that this frees. Steps reach back as far as there is room,
@@ -25,7 +25,8 @@ and two weeks of minutes."""
 BITE_ROWS = 800
 """Approximate number of rows that are merged at a time, which takes some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000
-"""Length of time, up to the last sample, of which samples are not merged if the process has no step."""
+"""Age in microseconds, relative to a process's last sample, from which samples are merged if the process has no
+step."""
 
 
 _OF_BLOCKS = "(SELECT {} FROM step_blocks WHERE process = processes.id ORDER BY first_step {} LIMIT 1)"

@@ -1,4 +1,4 @@
-"""Reader of the files that ranks left in the run's folder because no hub received their records before they ended.
+"""Reads files that ranks left in the run's folder because no hub received their last records.
 
 A hub records them and deletes the files. A reader of the recording adds them to a copy of it in memory.
 """
@@ -23,10 +23,10 @@ from ddpmon.store.store import Store
 
 
 class Tails:
-    """Files of a run's ranks, whose messages are processed as if the ranks had sent them."""
+    """Processes the messages in the files of a run's ranks as if the ranks had sent them."""
 
     def __init__(self, run_dir: Path, take: Callable[[list[bytes]], None], report: Callable[[str], None]) -> None:
-        """Begin with no file read.
+        """Create a reader that has read no file yet.
 
         Args:
             run_dir: The run's folder.
@@ -91,7 +91,7 @@ class Tails:
 
 
 class UnreadTails:
-    """The present files of a run's ranks, for a reader that does not delete them."""
+    """Reads the existing files of a run's ranks without deleting them."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir

@@ -1,4 +1,4 @@
-"""Queue of steps, samples and logged values, which are gathered for some time and then written as blocks."""
+"""Queues steps, samples and logged values for some time, and then writes them as blocks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WriteQueue:
         return bool(self.processes)
 
     def add(self, process: RankProcess, batch: Batch, steps: Sequence[Step]) -> None:
-        """Append a batch that its process already counts, with those of its steps that are new."""
+        """Append a batch with its new steps. The process's counters must already include the batch."""
         if process.id not in self.processes:
             self.processes[process.id] = process
             self._recorded_seq[process.id] = batch.first_seq - 1
@@ -79,14 +79,14 @@ class WriteQueue:
         self._rows += len(steps) + others
 
     def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
-        """Append rows of steps, whose batches are appended separately. `counts` is each process's number of rows."""
+        """Append rows of steps, without their batches; `counts` is the number of rows of each process."""
         self.processes |= {process.id: process for process in processes}
         self._pieces.append(_Piece(processes, counts, table))
         self._rows += len(table)
 
     @property
     def is_large(self) -> bool:
-        """Return whether so much waits that it must be written without further delay."""
+        """Return whether the queue is so long that it must be written without further delay."""
         return self._rows >= LARGE_ROWS
 
     @property
@@ -95,7 +95,7 @@ class WriteQueue:
         return min(MAX_GATHER_S, len(self.processes) * GATHER_S_PER_PROCESS)
 
     def last_recorded_batch(self, process: RankProcess) -> int:
-        """Return the number of a process's batch up to which all are recorded."""
+        """Return the number up to which a process's batches are all recorded."""
         return self._recorded_seq.get(process.id, process.seq)
 
     def pack_steps(self) -> None:

@@ -1,4 +1,4 @@
-"""The file telemetry.db for the hub that writes it, which is created, and written again if it was deleted."""
+"""Creates and opens the file telemetry.db for writing, and writes it again if it was deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class WrittenFile:
     """The file of one recording."""
 
     def __init__(self, path: Path, meta: Mapping[str, object]) -> None:
-        """Begin without opening the file. `meta` has the rows for its table `meta`, if it has none."""
+        """Prepare without opening the file. Rows of `meta` that the table `meta` lacks are inserted when it is
+        opened.
+        """
         self._path = path
         self._meta = meta
         self._spare = path.with_suffix(".spare")
@@ -65,7 +67,7 @@ class WrittenFile:
         return self._path.parent.is_dir()
 
     def put_back(self, db: sqlite3.Connection) -> None:
-        """Write the content that an open connection still has to a new file in its place.
+        """Write the content of the deleted file, which the open connection can still read, to a new file in its place.
 
         The connection is closed afterwards, and the file must be opened again.
 

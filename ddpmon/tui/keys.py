@@ -26,7 +26,7 @@ _HEAT, _TIMELINE, _INSPECT = (ViewName.HEAT,), (ViewName.TIMELINE,), (ViewName.I
 _LOGS, _RUNS, _CHART = (ViewName.LOGS,), (ViewName.RUNS,), (ViewName.CHART,)
 _CHARTS = (*_WORLD, *_CHART)
 _PASTS = (*_HEAT, *_TIMELINE)
-"""Screens on which the movement keys also scroll through past steps."""
+"""Screens that show ranks as rows and past steps as columns."""
 _LAUNCHES = tuple(name for name in ViewName if name not in {ViewName.RUNS, ViewName.LOGS})
 """Screens on which `n` starts another run."""
 _OF_RANKS = _views_that(lambda view: view.ranks)
