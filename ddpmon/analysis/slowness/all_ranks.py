@@ -29,7 +29,7 @@ def describe_all(
         first: Approximate number of its first step.
         series: "own", a phase or "transfer".
         before: Its description at the last judgement; None if it is new.
-        columns: The ranks that are not slow compared with the others. The slow ones share a slowdown of all.
+        columns: Columns of the ranks that are not slow compared with the others; only their medians are used.
 
     """
     every = np.column_stack([row_medians(rows.phases_ms(sample_of_peers(columns))), rows.transfer_ms])
@@ -55,7 +55,7 @@ def describe_all(
     shown = slice(max(begin, min(len(rows.blocks), end - 1)), end)
     phases = column_medians(change[shown])
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
-    # The slowest rank sets the pace, not the typical one: a step may become longer by more than the median rank does.
+    # A step waits for its slowest rank, so its length may grow by more than the median rank's own time.
     length = rows.length_ms - float(np.average(rows.length_ms[:begin], weights=rows.steps[:begin]))
     longer = length if len(columns) == len(rows.world.ranks) else change.sum(axis=1)
     cost = max(0.0, float((longer[begin:end] * steps).sum()))
@@ -81,7 +81,7 @@ def describe_all(
 def _first_step(rows: RunRows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool, float]:
     """Return the first step of a rise near a row, its interval, whether it is a ramp, and the evidence for the rise.
 
-    The steps of the window are used alone if the rise lies within the window.
+    If the rise lies within the window, only single steps are used, not the blocks of the past.
     """
     lower = len(rows.blocks) if begin > len(rows.blocks) + FEWEST_ROWS else 0
     found = find_onset(values[lower:], may_be_constant=False)

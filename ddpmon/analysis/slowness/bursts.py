@@ -1,8 +1,7 @@
 """Decide whether a slow rank has a fault or a burst of noise, by comparison with the bursts of the other ranks.
 
-As long as no rank has a fault, ranks are exchangeable: any rank may have the longest of their slow stretches. So a rank
-is slow for a reason of its own only if no other rank was nearly as slow for nearly as long, and if so many steps passed
-without a burst that bursts of this length would have been seen by now.
+Without a fault, every rank is equally likely to have the longest burst. A slow rank therefore has a fault only if no
+other rank lost nearly as much time in one burst, and if the run is long enough to have shown bursts of this length.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ AS_MUCH = Threshold(
     why="A judgement call: if bursts are random, the longest is rarely twice as long as the second longest.",
 )
 COUNTED = 0.3
-"""Minimum excess of a slow step of another rank, as a share of the slowdown's excess."""
+"""Minimum excess for a step of another rank to count as part of a burst, as a share of the slowdown's excess."""
 BURST_STEPS = 22
-"""Maximum length of a burst in steps while bursts of this run are unknown. Experts that get more tokens keep them for 5
-to 20 steps, and the first slow step is known to 2."""
+"""Maximum length of a burst in steps, assumed while the run is too short to have shown its bursts. An expert of a
+mixture of experts may get more tokens for 5 to 20 steps; the first slow step is uncertain by 2 steps."""
 MORE_OFTEN = EVIDENCE / 3
-"""Log likelihood ratio at which the slow ranks have more bursts than others. It is low: the change has evidence
-already."""
+"""Log likelihood ratio from which on slow ranks have more bursts than other ranks. A low value suffices, because the
+detector already has evidence that these ranks are slow."""
 SEEN_STEPS = 1300
-"""Number of steps, of all ranks together, after which bursts are known. Ranks that spend 2% of their steps in bursts of
-ten, as much as is worth reporting, have had 2.6 bursts in so many steps on average, and none in 7% of the runs."""
+"""Number of steps, summed over ranks, after which a run has shown its bursts. If ranks spend 2% of their steps in
+bursts of ten steps, 1,300 steps contain 2.6 bursts on average, and none in 7% of runs."""
 
 
 def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
-    """Return whether a slowdown may be noise: other ranks were as slow for as long, or as often, or may be so soon.
+    """Return whether a slowdown may be noise, because other ranks have similar bursts or the run is too short to tell.
 
     Args:
         rows: The run.
@@ -49,15 +48,15 @@ def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bo
     """
     ranks = np.array(rows.world.ranks)
     mine, others = (some_of(np.flatnonzero(np.isin(ranks, one.ranks) == slow)) for slow in (True, False))
-    # The peers include at least one of the slow ranks, so that a single other rank also has a peer.
+    # The slow ranks are in the array too, so that a single other rank has a peer.
     excess = over_peers(rows.phases_ms([*mine, *others])[..., OWN_PHASES.index(one.phase)])
     for known in faults:
         if known.phase == one.phase:
             excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
     span, size = _span(rows, one), one.phases_ms[one.phase]
     lasts = float(rows.steps[span].sum())
-    # If several ranks are slow together, each must have lost more than others: bursts of two ranks may follow one
-    # another.
+    # The slow rank that lost least counts: bursts of two ranks, one after the other, may look like one slowdown of
+    # both.
     lost_ms = (excess[span, : len(mine)] * rows.steps[span, None]).sum(axis=0)
     most_lost_ms = AS_MUCH.enter * min(one.share * size * lasts, float(lost_ms.min()))
     theirs, least = excess[:, len(mine) :], COUNTED * size
@@ -74,7 +73,7 @@ def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bo
 
 
 def _largest_stretch_ms(rows: RunRows, excess: Floats, least: float) -> float:
-    """Return the time that the worst stretch of any rank cost; its mean excess is above `least` throughout.
+    """Return the largest total excess [ms] of one rank in one stretch of rows whose mean excess is above `least`.
 
     Args:
         rows: The run.

@@ -1,4 +1,4 @@
-"""Detection of contrasts (estimated changes of a series' level) that are too large, given their spread, for chance."""
+"""Detection of significant contrasts: estimates of how much the level of a series changed over its last steps."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ ALL_RANKS_Z = Threshold(
     "and one with 6.6. In 7 hours of other noise, it gave none. That version used blocks of ten steps.",
 )
 LONGER_Z = 0.13
-"""Reduction of the required z for each doubling of a contrast's length. Contrasts of many steps change slowly from one
-judgement to the next, so fewer of them give false signals."""
+"""Reduction of the required z for each doubling of a contrast's length. Contrasts over many steps change slowly, so
+they are fewer independent tests and give fewer false signals."""
 REFERENCE_RANKS = 8
-"""Number of ranks for which CHANGE_Z holds. More ranks have more chances of a false signal: the normal tail then
-requires z^2 + 2 ln(ratio of the numbers of ranks)."""
+"""Number of ranks for which CHANGE_Z holds. More ranks are more tests, so the square of the required z grows by 2
+ln(number of ranks / 8), as the tail of the normal distribution requires."""
 REFERENCE_STEP_MS = 46.0
-"""Length of the steps for which CHANGE_Z holds; shorter steps are judged more often per day."""
+"""Step length in ms for which CHANGE_Z holds. Shorter steps mean more tests per day."""
 SETTLING = 8
-"""Number of steps beyond its length after which a contrast is judged for the first time."""
+"""Number of steps, beyond a contrast's length, that must pass before the contrast is tested for the first time."""
 
 
 def asked_z(of_short: float, steps: Ints | int, chances: float) -> Floats:
-    """Return the z from which on a contrast of some steps is a signal.
+    """Return the minimum z at which a contrast is a signal.
 
     Args:
-        of_short: z of the shortest contrasts, at REFERENCE_RANKS and REFERENCE_STEP_MS.
-        steps: Lengths of contrasts.
-        chances: Number of contrasts per day as a multiple of that at the references.
+        of_short: Minimum z of the shortest contrasts, with REFERENCE_RANKS ranks and steps of REFERENCE_STEP_MS.
+        steps: Lengths of the contrasts in steps.
+        chances: Number of tests per day, as a multiple of the number with those ranks and steps.
 
     """
     asked: Floats = np.sqrt(of_short**2 + 2 * np.log(chances)) - LONGER_Z * np.log2(np.asarray(steps) / SHORT[0])
@@ -52,7 +52,7 @@ def asked_z(of_short: float, steps: Ints | int, chances: float) -> Floats:
 
 
 class Hit(NamedTuple):
-    """A contrast that chance does not explain."""
+    """A contrast that is too large to be chance."""
 
     series: int
     column: int
@@ -60,7 +60,7 @@ class Hit(NamedTuple):
     """Estimate of the change in ms, from clipped values; negative if the column became faster."""
     z: float
     length: int
-    """Approximate number of steps since it began."""
+    """Approximate number of steps since the change."""
 
 
 class Contrasts:

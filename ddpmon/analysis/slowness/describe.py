@@ -1,4 +1,6 @@
-"""Conversion of signals into descriptions of slowdowns, and recognition of known slowdowns in later judgements."""
+"""Conversion of the detector's signals into descriptions of slowdowns, which are matched with those of the last
+judgement.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ WORTH_IN_LARGE = Threshold(
     why="With hundreds of GPUs, half a percent of the run's time is worth more than one GPU.",
 )
 KEPT_ENDED = 32
-"""Maximum number of ended slowdowns that are kept, because a recurrence may continue them."""
+"""Maximum number of ended slowdowns that are kept: if one recurs, the new description includes it."""
 LARGE = 64
-"""Minimum number of ranks of a large world."""
+"""Number of ranks from which on WORTH_IN_LARGE applies instead of WORTH."""
 
 
 def describe_slowdowns(
@@ -37,7 +39,7 @@ def describe_slowdowns(
 
     Args:
         world: The window.
-        past: The steps that were appended to the window since the start.
+        past: The steps before the window, as means of blocks.
         signals: The changes that the detector is certain of.
         hosts: Host of each rank.
         before: The result of the last judgement.
@@ -49,7 +51,7 @@ def describe_slowdowns(
     groups = who.slow_groups(rows, signals, before)
     everyone = _of_all(rows, signals, before, groups)
     told = _reportable(rows, groups, everyone, signals, hosts, before)
-    # Ranks that only seem slow because of noise are peers like the others, which are as noisy.
+    # Ranks whose slowdown is not reportable count as peers, and the other groups are compared again.
     while untold := [one for one in groups if one.before is None and not _is_told(rows, one, told)]:
         groups = [one for one in groups if one not in untold]
         told = _reportable(rows, groups, everyone, signals, hosts, before)
@@ -70,7 +72,7 @@ def _reportable(
     hosts: Mapping[int, str],
     before: Sequence[Slowdown],
 ) -> list[Slowdown]:
-    """Return the slowdowns that are worth reporting, if the ranks in no group are the peers.
+    """Return the slowdowns that are worth reporting. Ranks outside all groups are the peers.
 
     Args:
         rows: The run.
@@ -98,14 +100,12 @@ def _is_told(rows: RunRows, group: who.Group, told: Sequence[Slowdown]) -> bool:
 def _of_all(
     rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
 ) -> Slowdown | None:
-    """Return a slowdown of all ranks: those that are slow compared with the others, and their peers. None if there is
-    none.
-    """
+    """Return the slowdown of all ranks compared with their own past; None if there is none."""
     most = [group.first for group in groups if 2 * len(group.columns) >= len(rows.world.ranks)]
     known = [one for one in before if one.scope == "all"]
     held = next((one for one in known if one.until is None), None)
     if held is not None and any(abs(first - held.since) <= who.TOGETHER_STEPS for first in most):
-        held = None  # Most ranks became slow then, not all.
+        held = None  # The groups show that most ranks became slow, not all.
     up = [one for one in signals if one.rank is None and one.up and one.evidence != "turns"]
     new = [one for one in up if all(one.step > (old.until or 0) for old in known)]
     peers = who.peer_columns(rows, groups).tolist()
@@ -118,22 +118,22 @@ def _of_all(
 
 
 def _continues(old: Slowdown, new: Slowdown) -> bool:
-    """Return whether a slowdown that had ended is part of a new description."""
+    """Return whether a new description includes an earlier slowdown."""
     same = set(old.ranks) <= set(new.ranks) or new.scope == "rotating"
     return same and old.since >= new.since and new.scope == old.scope
 
 
 def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
-    """Return whether a new description is of a known slowdown. One that recurs after its end counts as new."""
+    """Return whether both describe the same slowdown. One that recurs after its end counts as a new one."""
     over = old.until is not None and (new.until is None or old.since != new.since)
     return not over and (_continues(old, new) or _continues(new, old))
 
 
 def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
-    """Return the slowdowns that cost enough. Those of ranks are judged by what all present ones of ranks cost together.
+    """Return the slowdowns that cost enough to be reported. Present slowdowns of ranks are judged by their joint cost.
 
-    A slowdown that was reported is dropped only on evidence that it ended. The cost of one that had ended before it was
-    reported is a share of the run.
+    A reported slowdown stays until there is evidence that it has ended. A slowdown that ended before it was reported is
+    judged by its cost as a share of the whole run.
     """
     world = rows.world
     threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE else WORTH
@@ -141,12 +141,11 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         one
         for one in found
         if any(_goes_on_as(other, one) for other in before)
-        # A part that has ended beside one that lasts must be worth reporting by itself.
+        # An ended slowdown must cost enough by itself if another slowdown of the same ranks still lasts.
         and (one.until is None or not any(other.until is None and other.ranks == one.ranks for other in found))
     ]
     present = [one for one in found if one.until is None and one.is_of_ranks]
-    # Beside others, a slowdown may cost nothing alone, as one of two equally slow ranks; or nothing in addition to
-    # them.
+    # Fixing only one of two equally slow ranks gains nothing, so the joint gain of all present slowdowns counts too.
     took_ms = float((rows.length_ms * rows.steps).sum())
     of_run = {id(one): gain_without(one.cost_ms, took_ms) for one in (*found, *before)}
     costs = {id(one): one.gain if one.until is None else of_run[id(one)] for one in found}
@@ -156,7 +155,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
         for one in present:
             rest = [other for other in present if other is not one]
             costs[id(one)] = max(one.gain_alone, whole / _gain(world, rest, latest))
-    # Slowdowns that last in other ranks, and those that cost enough, are no bursts to compare with.
+    # Slowdowns that cost enough are faults: they must not count as bursts of noise in the other ranks.
     faults = [
         one
         for one in (*found, *before)
@@ -165,7 +164,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
             of_run[id(one)] if one.until is not None else costs.get(id(one), one.gain), held=one in before
         )
     ]
-    # No rank costs more than its own excess, whatever the ranks cost together.
+    # A rank whose own excess is small is not reported, however large the joint cost is.
     least_ms = (threshold.enter - 1) * series_median(rows.length_ms)
     told = [
         one

@@ -22,43 +22,44 @@ from ddpmon.analysis.statistics.arrays import Floats, Ints, row_medians, series_
 from ddpmon.analysis.steps.world import World
 
 DAY_MS = 24 * 3600e3
-"""Time in which one false signal is accepted."""
+"""Time in which one false signal is acceptable, in ms."""
 STEP_RATE = BLOCK / 1000
 """Weight of the latest block in the typical length of a step."""
 HELD_STEPS = LONG[-1]
-"""Number of steps for which a signal is returned after it was last found: no contrast is longer."""
+"""Number of steps for which a signal is returned after it was last found: the length of the longest contrast."""
 ALL_RANKS_STEPS = MEDIUM[1]
-"""Minimum number of steps for which all ranks must be slower: a pause of the file system delays some steps of all."""
+"""Minimum number of steps for which all ranks must be slower: a pause of the file system delays all ranks for a few
+steps."""
 FIRST_NEW_LEVEL_STEP = 40
 """Number of steps before the second level of a few ranks. Each further level begins after twice as many steps.
 
-With two or three ranks, none shows how far the noise of the others wanders. If one of them becomes slow after a few
-dozen steps, this change looks like wandering noise, both to contrasts and to the level since the start. A level that
-begins later consists of slow steps only.
+Two or three ranks are too few to measure slowly varying noise. If one of them becomes slow after a few dozen steps,
+contrasts and the level since the start cannot distinguish this from such noise. A level that begins later contains slow
+steps only.
 """
 WARM_UP_BLOCKS = 1
-"""Number of blocks at the start of a run that are left out: the first steps compile, allocate and fill caches."""
+"""Number of blocks at the start of a run that are ignored: the first steps compile, allocate and fill caches."""
 
 Evidence = Literal["change", "long_steps", "start", "turns"]
-"""How a signal was found. "change": a lasting change. "long_steps": this rank has too many single long steps. "start":
-the mean since the start. "turns": one rank after another is far slower than all others."""
+"""The test that found a signal. "change": the level of a series changed. "long_steps": this rank has too many single
+long steps. "start": the mean since the start is too high. "turns": ranks are slow one after another."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A change that chance does not explain."""
+    """A change that is too large to be chance."""
 
     rank: int | None
     """The rank; None: all ranks, compared with their own past."""
     series: str
-    """"own" (own time), a phase, or "transfer". From a rank's phases, their usual share of its own time is subtracted,
-    so that a delay in one phase is a decrease in the others."""
+    """"own" (own time), a phase, or "transfer". The usual share of the rank's own time is subtracted from each phase. A
+    delay in one phase therefore appears as a decrease in the others."""
     step: int
-    """Number of the step with which it began, known to about the length of the contrast that found it."""
+    """Number of the first step of the change; its error is about the length of the contrast that found it."""
     up: bool
-    """True if it became slower; False if faster."""
+    """True if the rank, or all ranks, became slower; False if faster."""
     z: float
-    """Largest strength so far, as a value of the standard normal distribution."""
+    """Largest z-score of the change so far."""
     evidence: Evidence
     found: int
     """Number of the step after which it was first found."""
@@ -69,7 +70,7 @@ class Signal:
 
 
 def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
-    """Return the arrays of some steps that are judged.
+    """Return the arrays that the detector tests.
 
     Returns:
         Step numbers [S], own times [S, R], phases [S, R, 5], transfer [S, R], the length of steps [S], and their work
@@ -84,8 +85,8 @@ def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
 class Detector:
     """Finds changes in the steps of a fixed set of ranks; other ranks need a new detector.
 
-    Steps are judged in blocks of five, in whatever portions they are appended. Memory is bounded: only the last 365
-    step numbers and statistics of fixed size are kept.
+    Steps are tested in blocks of five, however many are appended at once. Memory is bounded: only the last 365 step
+    numbers and statistics of fixed size are kept.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
@@ -118,7 +119,7 @@ class Detector:
         whole = len(arrays[0]) // BLOCK * BLOCK
         for first in range(0, whole, BLOCK):
             self._judge(*(each[first : first + BLOCK] for each in arrays))
-        # Views would keep the memory of all earlier steps alive.
+        # Copy: a view would keep the whole array of all these steps in memory.
         self._waiting = tuple(each[whole:].copy() for each in arrays)
 
     def recent_signals(self) -> list[Signal]:
@@ -173,7 +174,7 @@ class Detector:
         self._note_turns(beside.turns)
 
     def _note_turns(self, turns: TurnDetector) -> None:
-        """Note the signal that ranks take turns in being slow, or that they no longer do."""
+        """Add or remove the signal that ranks take turns at being slow."""
         now, z = int(self._numbers[-1]), CERTAIN_Z
         up, down = (("turns", None, "own", way) for way in (True, False))
         before, found = self._signals.pop(up, None), turns.current_turns
@@ -193,7 +194,7 @@ class Detector:
         evidence: Evidence,
         first: int,
     ) -> None:
-        """Note a new signal, or that a known one still holds.
+        """Add a signal, or update the known signal of the same rank, series, direction and evidence.
 
         Args:
             rank: The rank; None: all ranks.
@@ -213,11 +214,11 @@ class Detector:
         if before is None or ended or turned:
             self._signals[key] = Signal(rank, series, step, up, z, evidence, now, now)
         else:
-            # Ranks that stay slow have several signals in each block, and `replace` would take longer.
+            # Not `dataclasses.replace`, which is slower: a rank that stays slow gets here in each block.
             self._signals[key] = Signal(rank, series, before.step, up, max(z, before.z), evidence, before.found, now)
 
     def _number(self, index: int) -> int:
-        """Return the number of a step by its index. If it is no longer kept, assume that no step was lost since."""
+        """Return the number of the step at an index; assume that no step was lost if that is no longer stored."""
         kept = len(self._numbers)
         place = index - (self._judged - kept)
         if index <= 0 or not kept:
@@ -240,7 +241,7 @@ class _Beside:
         self.turns = TurnDetector(ranks)
 
     def levels_since(self, steps: int) -> list[tuple[int, LevelSinceStart]]:
-        """Return the levels to which the next block belongs, each with the number of steps before its first one.
+        """Return the levels to add the next block to, each with the number of steps before its first step.
 
         Args:
             steps: Number of steps before the block.

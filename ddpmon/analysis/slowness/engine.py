@@ -23,7 +23,7 @@ class Engine:
         """True if steps were appended after the last judgement."""
 
     def append(self, part: World) -> None:
-        """Append the steps that the window appends. A change of the ranks starts anew."""
+        """Append further steps. If they have other ranks, start anew."""
         if part.ranks != self._detector.ranks:
             self._detector, self._past, self._slowdowns = Detector(part.ranks), Past(), ()
         self._detector.append(part)
@@ -40,7 +40,7 @@ class Engine:
         """
         if world is None or world.ranks != self._detector.ranks:
             return ()
-        if self._has_new:  # A hub judges twice a second, however long a step takes.
+        if self._has_new:  # The hub calls this twice a second, even if no step has finished since.
             self._slowdowns = describe_slowdowns(
                 world, self._past, self._detector.recent_signals(), hosts, self._slowdowns
             )

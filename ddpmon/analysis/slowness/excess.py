@@ -13,20 +13,22 @@ from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_med
 from ddpmon.messages import OWN_PHASES
 
 PLAIN_Z = CERTAIN_Z / 3
-"""Standard deviations by which a slow step must exceed usual ones in own time, so that no phase is needed to show it.
-Nine such steps are evidence for a change. Own time stays slow if another phase becomes the slow one."""
+"""Minimum excess in own time, in standard deviations, for own time to be used instead of a phase: nine such steps are
+evidence for a change. Own time is preferred because it stays high if another phase becomes the slow one."""
 OWN = len(OWN_PHASES)
 """Column of own time, after those of the phases."""
 FEW_PEERS = 2
-"""Number of peers up to which each is compared with its own past: the median of two is equally far from both."""
+"""Maximum number of peers for which the noise is measured against each rank's own past: two peers are always equally
+far from their median."""
 PEERS = 16
-"""Number of peers whose median represents all: its standard error is a third of one rank's (1.25 / sqrt(16))."""
+"""Number of peers that are sampled: the standard error of their median is a third of one rank's deviation (1.25 /
+sqrt(16))."""
 NOISE_ROWS = 32
 """Number of rows over which the spread of noise is treated as constant."""
 BLOCKS = (4, 16, 64)
 """Lengths in steps of the blocks whose means show how long noise lasts."""
 SHOWN_STEPS = 72
-"""Number of steps after a change that show which series has it most clearly."""
+"""Number of steps after a change from which the series that shows it most clearly is chosen."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Excess:
     noise_ms: Floats
     """[N, 6] Standard deviation of one step of a peer, in each phase and in own time."""
     memory: Floats
-    """[6] Variance of a long sum, as a multiple of that of independent steps: at least 1."""
+    """[6] Variance of the sum of many steps, as a multiple of the variance if steps were independent; at least 1."""
 
     def series(self, start: int, known: str | None) -> tuple[Floats, Floats, float]:
         """Return the series that shows the slow rows: own time, or the clearest phase if noise hides the excess of own
@@ -48,19 +50,19 @@ class Excess:
 
         Args:
             start: Row near which the ranks became slow.
-            known: The phase in which they were slow at the last judgement. A step ends the slowdown only if neither
-                this phase nor own time is slow: noise of the peers in another phase hides the excess in own time, and a
-                change of phase hides it in this phase.
+            known: The phase in which they were slow at the last judgement. The larger of the excesses in this phase and
+                in own time is used: noise of the peers in another phase may hide the excess in own time, and the slow
+                phase may change.
 
         Returns:
-            [N] the excess, [N] the standard deviation of a step, and the variance of a long sum as a multiple of that
-            of independent steps.
+            [N] the excess, [N] the standard deviation of a step, and the variance of the sum of many steps, as a
+            multiple of the variance if steps were independent.
 
         """
         every = np.column_stack([self.phases_ms, self.own_ms])
         after = every[start : start + SHOWN_STEPS].mean(axis=0)
         noise = np.sqrt(np.square(self.noise_ms[start:]).mean(axis=0) * self.memory)
-        # Noise that has just grown, in these ranks or in the few that they are compared with, shows here first.
+        # The latest rows are considered separately, because noise that has just grown shows there first.
         latest = every[-NOISE_ROWS // 2 :]
         noise = np.maximum(noise, np.sqrt(np.square(latest - column_medians(latest)).mean(axis=0)))
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
@@ -82,7 +84,7 @@ def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> 
     over = mine - usual
     if len(others) > FEW_PEERS:
         noise, memory = _noise(rows, theirs, usual)
-    else:  # One or two peers may be quiet while all other ranks are not.
+    else:  # One or two peers may have less noise than the slow ranks, so those count too.
         noise, memory = _noise(rows, np.column_stack([theirs, mine[:, None]]))
     return Excess(over[:, :-1], over[:, -1], noise, memory)
 
@@ -113,7 +115,7 @@ def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[
     count, ranks, series = values.shape
     group = np.minimum(np.arange(count) // NOISE_ROWS, max(count // NOISE_ROWS - 1, 0))
     if usual is not None:
-        # A rank deviates less from a median that includes the rank, if there are few ranks.
+        # Correct for few ranks: the median includes the rank itself, so the deviation from it is too small.
         local = stray = (values - usual[:, None]) * (ranks / (ranks - 1)) ** 0.5
     else:
         local, stray = values - _middles_of(values, NOISE_ROWS)[group], values - column_medians(values)
@@ -128,7 +130,7 @@ def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[
             means = window[: len(window) // block * block].reshape(-1, block, *window.shape[1:]).mean(axis=1)
             if usual is not None:
                 variance = np.square(means).mean(axis=(0, 1))
-            else:  # A single lasting change is not noise.
+            else:  # The median of squared differences ignores a single lasting change, which is not noise.
                 changes = np.square(np.diff(means, axis=0)).reshape(-1, values.shape[2])
                 variance = SIGMAS_PER_MAD**2 * column_medians(changes) / 2
             memory = np.maximum(memory, block * variance)

@@ -11,33 +11,34 @@ from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, mean_correlation,
 from ddpmon.analysis.statistics.arrays import Floats, row_medians
 
 MOST_BATCHES = 40
-"""Number of batches at which neighbouring ones are merged (single steps into blocks): half as many estimate the
-variance to a quarter."""
+"""Number of batches at which neighbouring batches are merged (single steps into blocks). Half of this number still
+estimates the variance to within a quarter."""
 FIRST_TEST_STEPS, FIRST_TEST_VALUES, MORE = (15, 25), 75, 1.25
 """Minimum and maximum number of steps before the first test; the number of values (steps times other ranks) that it
 needs; and the factor by which the steps grow until each further test. Of 1,300 simulated runs of two ranks, seven had a
 false signal after 15 or 20 steps, and none after 25."""
 UNSEEN_ERRORS = 3.5
-"""Standard errors of the covariance of neighbouring steps by which wandering noise may exceed its estimate: chance
-exceeds this in one of 4,000 runs."""
+"""Standard errors that are added to the measured covariance of neighbouring steps, to get an upper bound of slowly
+varying noise. By chance, the true value exceeds the bound in one of 4,000 runs."""
 WANDERS_STEPS, MOST_SEEN = 4 * MEMORY, 6.0
-"""Number of steps of a few ranks that tell as much about wandering noise as one further rank would, and the maximum
-number of ranks that they replace in this way. Without this, two ranks on busy cores, one of them 40 ms late in all its
-steps of 36 ms, had no finding in 276 steps. Of 4,800 simulated runs of two ranks in eight kinds of noise, 1,000 steps
-each, two had a false signal, with it as without it."""
+"""Number of steps that, in a run of few ranks, tell as much about slowly varying noise as one more rank would, and the
+maximum number of ranks that steps replace in this way. Without this, two ranks on busy cores, one of them 40 ms late in
+all its steps of 36 ms, had no finding in 276 steps. Of 4,800 simulated runs of two ranks in eight kinds of noise, 1,000
+steps each, two had a false signal, with it as without it."""
 NU_SHARE = 0.6
-"""Degrees of freedom of the lugsail estimate, as a share of those of its batches: it is a difference of two
-estimates."""
+"""Degrees of freedom of the lugsail estimate of the variance, as a share of those of its batches. They are fewer,
+because it is a difference of two estimates."""
 
 
 class LevelSinceStart:
-    """Batch means over all steps; once there are MOST_BATCHES, neighbouring batches are merged.
+    """The mean of each series since the start, tested with batch means: with MOST_BATCHES batches, neighbours are
+    merged.
 
     The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n). For correlated noise,
     its bias is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022). Noise
-    that wanders for longer than the run has lasted does not show in batches. It is at most as large as the covariance
-    of neighbouring steps. The upper end of that covariance's interval is therefore added; this addition fades as the
-    run outlasts the noise.
+    that varies more slowly than the run has lasted does not show in batches, but its variance is at most the covariance
+    of neighbouring steps. The upper end of that covariance's interval is therefore added, with a weight that falls as
+    the run gets longer.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -49,8 +50,8 @@ class LevelSinceStart:
         self._partial_blocks = self._steps = 0
         self._next_test = float(np.clip(FIRST_TEST_VALUES / max(ranks - 1, 1), *FIRST_TEST_STEPS))
         self._moments = np.zeros((5, series, ranks))
-        """[5, P, R] Means of a step, of its square, and for neighbouring steps of a block, of the first, the second and
-        their product."""
+        """[5, P, R] Means of the value of a step and of its square; and, over pairs of neighbouring steps of a block,
+        of the first value, the second value and their product."""
 
     def add_block(self, values: Floats, step_ms: float) -> Floats | None:
         """Add a block [P, BLOCK, R]; return z [P, R] of the level since the start if a test is due, else None."""
@@ -90,7 +91,7 @@ class LevelSinceStart:
         alike = mean_correlation(np.arange(self._steps, 0, -1), MEMORY)
         others = max(ranks - 1, 1)
         unseen = alike * UNSEEN_ERRORS / sqrt(self._steps * others)
-        # The variance of a short stretch of wandering noise around its own mean is only a part of its full variance.
+        # Correct for short runs: slowly varying noise deviates less from its own mean than from its true level.
         covariance *= alike / (1 - alike)
         of_batches, wandering = _of_others(batched), _of_others(covariance)
         spread = of_batches + wandering + unseen * _of_others(variance) + (STEADY * step_ms) ** 2

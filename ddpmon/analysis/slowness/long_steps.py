@@ -1,4 +1,4 @@
-"""Detection of ranks that are slow in some steps only, by a test that bets on which rank has the next long step."""
+"""Detection of ranks that are slow in some steps only, by bets on which rank has the next long step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.analysis.threshold import Threshold
 
 LONG_STEP = 8 * (WORTH.enter - 1)
-"""Minimum share of a step by which a long step exceeds the rank's recent ones, relative to the other ranks. One late
-step of eight is worth reporting from this size on; rarer and shorter ones are not."""
+"""Minimum excess of a long step over the rank's recent steps and the other ranks, as a share of a step. With this
+excess, one long step in eight costs just enough to be reported."""
 FAIR_SHARE = Threshold(
     1.5,
     of="number of long steps of a rank, as a multiple of the mean over all ranks, at which ddpmon suspects the rank",
@@ -28,28 +28,27 @@ FAIR_SHARE = Threshold(
     "near the disk or the network card.",
 )
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
-"""Shares of the capital that are bet; their average wins nearly as much as the best of them."""
+"""Shares of the capital that are bet. The average over several shares wins nearly as much as the best share."""
 ON_RHYTHM = np.repeat([False, True], 4)[:, None]
-"""True for the bets that also bet on a rhythm."""
+"""True for bets that also bet on equal distances between long steps."""
 LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK, 20 // BLOCK
-"""Number of blocks whose median is a rank's recent level, and minimum number before the level is known."""
+"""Number of latest blocks whose median is a rank's recent own time, and minimum number of blocks for this median."""
 SIGMA_RATE = BLOCK / 300
 """Weight of the latest block in the spread of the noise."""
 CLUSTER_BLOCKS = 80 // BLOCK
 """Number of blocks over which long steps are counted, to measure how much they cluster in one rank."""
 CLUSTER_RATE = 0.03
-"""Weight of the latest count in the measured clustering, which covers about the last 2,700 steps."""
+"""Weight of the latest count in the measured clustering: it covers about the last 2,700 steps."""
 
 
 class LongSteps:
     """Sums of bets that started at each block (an e-detector: Shin, Ramdas and Rinaldo, NEJSDS 2023).
 
-    An event is the first of consecutive steps that are long for the rank. A bet on rank r stakes the share `b` of its
-    capital. If the next event is on rank r, the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is
-    1.5 times a fair share. As long as no rank has more events than that, the mean time until the sum exceeds N is at
-    least N blocks. Events that cluster count less: the log capital is divided by their overdispersion. Half of the
-    capital is also bet on a rhythm: that the distance from a rank's last event to its next one equals the distance
-    before it.
+    An event is the first of consecutive long steps of a rank. A bet on rank r stakes the share `b` of its capital. If
+    the next event is on rank r, the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a
+    fair share. As long as no rank has more events than that, the mean time until the sum exceeds N is at least N
+    blocks. Events that cluster count less: the log capital is divided by their overdispersion. Half of the capital is
+    also bet on a rhythm: that the distance from a rank's last event to its next one equals the distance before it.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -57,7 +56,7 @@ class LongSteps:
         self._ranks = ranks
         self._log_sum = np.full(shape, -np.inf)
         self._log_rise = np.zeros(shape)
-        """Log capital of a bet since its minimum, which is where the run of events most likely began."""
+        """Log capital of a bet since its minimum. The events most likely became frequent at that minimum."""
         self._began: Ints = np.zeros(shape, np.int64)
         self._levels: list[Floats] = []
         self._sigma = 0.0
@@ -70,7 +69,7 @@ class LongSteps:
         self._dues: Ints = np.zeros(ranks, np.int64)
         """Number of steps so far at which an event was due."""
         self._kept: Ints = np.zeros(ranks, np.int64)
-        """Number of these steps at which an event occurred."""
+        """Number of times that an event occurred when it was due."""
         self._counts = np.zeros(ranks)
         self._looks = 0
         self._cluster = np.array([2.0, 2.0])
@@ -84,10 +83,11 @@ class LongSteps:
             own_ms: [S, R] Own times.
             step_ms: Typical length of a step.
             step_index: Index of the block's first step.
-            enough: Log of the sum from which on a rank has too many.
+            enough: Log of the sum at which a rank has too many long steps.
 
         Returns:
-            [R] ranks with too many and one in this block; [R] log of the sum; [R] index of the first step.
+            [R] True for ranks that have too many long steps and one in this block; [R] log of the sum; [R] index of the
+            step at which long steps became frequent.
 
         """
         levels = self._levels
@@ -139,11 +139,11 @@ class LongSteps:
         odds = (self._ranks + 0.5) / FAIR_SHARE.enter
         of_ranks = events * np.log1p(BETS * (odds - 1)) + (total - events) * np.log1p(-BETS)
         won = of_ranks / self._clustering(events) + ON_RHYTHM * rhythm
-        # A sum far above the limit would take as long to fall again.
+        # The sum is capped, because a sum far above the limit would take long to fall below it again.
         self._log_sum = np.minimum(np.logaddexp(self._log_sum, 0.0) + won, enough + 8.0)
         self._log_rise += won
         self._began = np.where(self._log_rise <= 0, step_index + BLOCK, self._began)
-        # Before, no level was known: what holds at that moment is assumed to hold from the start.
+        # Long steps are not counted before the level is known, so an early beginning counts as the start of the run.
         self._began[self._began <= FEWEST_BLOCKS * BLOCK + 30] = 0
         self._log_rise = np.minimum(np.maximum(self._log_rise, 0.0), enough + 8.0)
         top = self._log_sum.max(axis=0)

@@ -24,13 +24,12 @@ NOISIER = Threshold(
 def hidden_since(
     rows: RunRows, series: tuple[Floats, Floats, float], begin: int, before: Slowdown | None
 ) -> int | None:
-    """Return the row from which on noise is so large that the slowdown may have ended or continue unchanged; None if
-    none is.
+    """Return the first row at which noise is too large to tell whether the slowdown continues; None if there is none.
 
     Args:
         rows: The run.
         series: `Excess.series` of the slow ranks.
-        begin: First row of the slowdown, which has not ended.
+        begin: First row of the slowdown, which still lasts as far as is known.
         before: Its description at the last judgement.
 
     """
@@ -47,19 +46,18 @@ def hidden_since(
         ratio = variance[change - begin :].mean() / variance[: change - begin].mean()
         if not NOISIER.is_reached(float(ratio) ** 0.5):
             return None
-    # A median is used because noise of this size is skewed; its standard error is 1.25 times that of a mean.
+    # Use a median, because large noise is skewed. The standard error of a median is 1.25 times that of a mean.
     lately, loud = series_median(values[change:]), float(np.sqrt(np.square(noise[change:]).mean()))
     reach = 2 * 1.25 * loud * (memory / float(rows.steps[change:].sum())) ** 0.5
     return change if lately - reach <= 0 and lately + reach >= level else None
 
 
 def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
-    """Return whether ranks that seem slow since a row vary so much since then that they may be noisy instead.
+    """Return whether ranks that seem slow from a row on may only be noisier than before.
 
-    Noise that delays ranks for some steps varies while it does; a slowdown adds the same to each step. The noise is as
-    large as the scatter of the values around their trend, and lasts as long as the correlation of neighbouring values
-    allows. It has grown if it was smaller in a quarter of the rows before: it may have grown some time before the ranks
-    seem to become slow.
+    Noise makes the excess vary; a slowdown adds the same to each step. The size of the noise is measured as the scatter
+    of the values around their trend, and its duration by the correlation of neighbouring values. The noise has grown if
+    it was smaller in at least a quarter of the earlier rows, because it may have grown before the ranks seem slow.
 
     Args:
         rows: The run.
@@ -85,14 +83,14 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
     rest = around - level
     square = float(rest @ rest)
     alike = float(rest[1:] @ rest[:-1]) / max(square, 1e-12)
-    # Some standard errors are added, and the bias that a line fitted to few values causes.
+    # Correct the bias of a correlation of few values around a fitted line, and take an upper bound.
     alike += (2 + 4 * max(alike, 0.0)) / count + UNSEEN_ERRORS * (1 / count) ** 0.5
     memory = -1 / log(min(max(alike, 1e-9), exp(-1 / count)))
     of_mean, of_line = (
         mean_correlation(np.correlate(weights, weights, "full")[count - 1 :], memory)
         for weights in (np.ones(count), _places(count))
     )
-    # A short stretch of noise varies around its own trend less than around 0.
+    # Correct for few values: they vary less around their own trend than around 0.
     return bool(level < CERTAIN_Z * (square / count * of_mean / (1 - of_mean - of_line)) ** 0.5)
 
 

@@ -49,35 +49,37 @@ FILTERS = (
     Whitening(1, 0.6),
     Whitening(0.97, 0.85),
 )
-"""A fixed grid from white noise to noise that wanders for 30 steps and more, alone and with added white noise. The
-filters are not fitted: the spread of each response is measured, so an unsuitable filter only costs power."""
+"""A fixed grid of filters: for white noise, for noise that is correlated over 30 steps and more, and for sums of both.
+No filter is fitted to a run: the spread of each response is measured, so an unsuitable filter only costs power."""
 LONG_FILTERS = 4
-"""Number of filters, from the first one, whose response to a step lasts longer than SHORT: more steps help only
-these."""
+"""Number of filters, from the first one, that are used with lengths beyond SHORT. The response of the other filters to
+a step has faded by then, so more steps would not help."""
 SHORT = tuple(range(4, 4 + BLOCK))
-"""Lengths in steps. Each step is the first step of exactly one of them, once 4 to 8 steps have passed."""
+"""Shortest lengths of contrasts in steps. Contrasts end with a block of five steps, so a change at any step is the
+beginning of one of these five lengths 4 to 8 steps later."""
 MEDIUM = (10, 20, 30)
-"""Longer lengths in steps; they are whole blocks."""
+"""Longer lengths of contrasts in steps: multiples of BLOCK."""
 SPAN_BLOCKS = 4
-"""Number of blocks after which contrasts of the longest lengths are judged again: fewer blocks change them little."""
+"""Number of blocks after which the longest contrasts are tested again: they change little in fewer blocks."""
 SPAN = SPAN_BLOCKS * BLOCK
 LONG = (40, 80, 120, 200, 360)
-"""The longest lengths in steps; they are whole spans. Noise that is correlated after 360 steps hides any longer
-step."""
+"""The longest lengths of contrasts in steps: multiples of SPAN. Beyond 360 steps, noise that is correlated for as long
+would hide a change anyway."""
 BASELINE_RATE = BLOCK / 5000
 """Weight of the latest block in the baseline: a lasting change is absorbed within about 5,000 steps."""
 BASELINE_PRIOR = 50 // BLOCK
-"""Number of blocks that the first one counts for in the baseline: it is a median, which single steps do not move."""
+"""Number of blocks as which the first block counts in the baseline. It may count for many, because its median ignores
+single long steps."""
 
 CONTRASTS = tuple(
     [(number, length) for number in range(len(FILTERS)) for length in SHORT]
     + [(number, length) for number in range(LONG_FILTERS) for length in (*MEDIUM, *LONG)]
 )
-"""(index of the filter, length in steps) of each contrast. Those that are judged in each block come first."""
+"""(index of the filter, length in steps) of each contrast. Contrasts that are tested in each block come first."""
 CONTRASTS = tuple(sorted(CONTRASTS, key=lambda one: one[1] in LONG))
 LENGTH_OF: Ints = np.array([length for _, length in CONTRASTS])
 BLOCKS_OF: Ints = np.where(np.isin(LENGTH_OF, LONG), SPAN_BLOCKS, 1)
-"""[K] Number of blocks after which each contrast is judged again."""
+"""[K] Number of blocks after which each contrast is tested again."""
 IN_EACH_BLOCK = int((BLOCKS_OF == 1).sum())
 
 
@@ -89,7 +91,9 @@ def support_of(memory: float) -> Floats:
 
 
 def _weights(number: int, length: int) -> Floats:
-    """Return the weights of a filter's latest innovations (for LONG lengths: of spans) in the estimate of a step."""
+    """Return the weights of a filter's latest innovations, or for LONG lengths of their sums over spans, in the
+    estimate of a change.
+    """
     response = FILTERS[number].response(length)
     if length in LONG:
         response = response.reshape(-1, SPAN).sum(axis=1)

@@ -1,10 +1,10 @@
 """Estimate of the first step of a change of level, with its 95% interval, and whether the rise was sudden or gradual.
 
-Noise may wander, and a window is too short to estimate how. So the memory of the noise is not estimated once and then
-trusted: a grid of whitening filters (the steady state of a Kalman filter for white noise on top of an autoregression)
-turns the series into innovations, a step at each index and a ramp from each index on are fitted to them by least
-squares, and all fits are weighted by their likelihood (Bayesian model averaging). A wandering level makes the onset of
-a gradual change uncertain, while that of a sharp one stays exact.
+Noise may be correlated over many steps, and a window is too short to estimate the correlation. A grid of whitening
+filters is therefore used: the steady state of Kalman filters for white noise on top of an autoregression. Each filter
+turns the series into innovations. A step and a ramp are fitted to them at each index by least squares, and all fits are
+weighted by their likelihood (Bayesian model averaging). With correlated noise, the onset of a gradual change becomes
+uncertain, and the onset of a sudden one stays exact.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ OUTLYING = 4.0
 COVERS = 0.95
 """Probability that the interval contains the onset."""
 NOTHING = 1e-18
-"""Remainder of a value that is too small to affect any sum."""
+"""Weight below which a value no longer affects a sum."""
 
 
 @dataclass(frozen=True)
 class Onset:
-    """A change of level. Indices are those of the series."""
+    """A change of a series' level. Indices are those of the series."""
 
     index: int
-    """The most likely first value after the change; 0: the level never changed."""
+    """Index of the most likely first value after the change; 0: the level never changed."""
     within: tuple[int, int]
     """95% interval of `index`."""
     evidence: float
@@ -63,7 +63,7 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
 
     Args:
         series: [N] Excess, with one rise in it; N is at least 3.
-        may_be_constant: Let "high from the first value on" compete with all other onsets; it is returned as index 0.
+        may_be_constant: True if the series may be high from its first value on; index 0 then means that it is.
 
     """
     values, count = _without_outliers(series), len(series)
@@ -79,9 +79,9 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
         if row == 0:
             lasting = step >= LASTING.enter * step[1:].max()
     logs[0, :, ~lasting] = -np.inf
-    # The size of the change costs one unit of information (Schwarz); all indices are equally likely beforehand.
+    # Penalise the one more parameter, the size of the change (BIC); a priori, all indices are equally likely.
     logs -= 0.5 * np.log(count) + np.log(count - 1)
-    logs[1, :, -SMOOTHED:] = -np.inf  # A ramp of a few values is a step.
+    logs[1, :, -SMOOTHED:] = -np.inf  # Ramps over the last few values are excluded: they cannot be told from a step.
     totals = np.logaddexp.reduce(logs.reshape(2, -1), axis=1)
     never = float(np.logaddexp.reduce(constant))
     if not np.isfinite(totals.max()):  # The series rises nowhere.
@@ -99,7 +99,7 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
 
 
 def _without_outliers(series: Floats) -> Floats:
-    """Clip single values that are far from the running median of five, which keeps steps sharp."""
+    """Clip single values that are far from the running median of five; steps stay sharp."""
     if len(series) <= SMOOTHED:
         return series
     half = SMOOTHED // 2
@@ -111,11 +111,10 @@ def _without_outliers(series: Floats) -> Floats:
 
 
 def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]:
-    """Fit a constant level, and in addition a step or a ramp at each index.
+    """Fit a constant level, and beside it a rising step or ramp at each index.
 
     Returns:
-        The sum of squares that the constant leaves, and the part of it that a rising step and a rising ramp explain,
-        [N] each.
+        The residual sum of squares of the constant, and how much a step and a ramp at each index reduce it, [N] each.
 
     """
     innovations = _decaying(np.concatenate([values[:1], values[1:] - noise.keep * values[:-1]]), noise.decay)
@@ -129,7 +128,9 @@ def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]
 
 @lru_cache(maxsize=256)
 def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
-    """Return the innovations of a unit step, and the sums of squares of steps and ramps beside a constant, [N] each."""
+    """Return the innovations of a unit step, and the sums of squares of steps and ramps after a constant is fitted,
+    [N].
+    """
     shape = noise.response(count)
     level, with_level = float(shape @ shape), _along_steps(shape, noise)
     of_step = np.cumsum(np.square(shape))[::-1] - np.square(with_level) / level

@@ -17,7 +17,7 @@ from ddpmon.analysis.steps.world import World
 BLOCK_STEPS = 4
 """Number of steps in the youngest blocks."""
 BLOCKS_OF_A_SIZE = 64
-"""Number of blocks of each size. A block is at most as long as 1/64 of its age, and a million steps need 800 blocks."""
+"""Number of blocks of each size. The length of a block is at most 1/64 of its age; a million steps need 800 blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class StepBlock:
     length_ms: float
     """Mean length of a step."""
     transfer_ms: float
-    """Transfer of the rank that waited least; on the other ranks, it may contain waits for that rank."""
+    """Transfer time of the rank that waited least. The transfer times of other ranks may include waits for that
+    rank."""
     phases_ms: NDArray[np.float32]
     """[R, 5] Mean time in each phase."""
 
@@ -52,7 +53,7 @@ class StepBlock:
 
 
 class Past:
-    """The phases of a fixed set of ranks since the start, as means of blocks; other ranks need a new object."""
+    """Phase times of a fixed set of ranks since the start, as means of blocks; other ranks need a new object."""
 
     def __init__(self) -> None:
         self._pending: StepBlock | None = None
@@ -152,7 +153,7 @@ class RunRows:
         return np.concatenate([blocks, new])
 
     def index(self, step: int) -> int:
-        """Return the index of the row that holds a step."""
+        """Return the index of the row that contains a step."""
         return max(0, int(np.searchsorted(self.first, step, side="right")) - 1)
 
     def last_step(self, row: int) -> int:

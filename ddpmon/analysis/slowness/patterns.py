@@ -1,7 +1,7 @@
 """Slow stretches that recur: at regular intervals of steps, at regular intervals of seconds, or irregularly.
 
-A rhythm has equal distances between the beginnings of its stretches. It must be more regular than the same number of
-random beginnings over the same time (a permutation test).
+In a rhythm, the beginnings of stretches are equally far apart. They must be more regular than each of DRAWS sets of as
+many random beginnings over the same time (a randomisation test).
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ KEPT = Threshold(
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5
-"""Share of the deviation in one unit of time at which the other unit describes a rhythm better beyond doubt."""
+"""The less likely unit of time (steps or seconds) is chosen if deviations in it are below this share of those in the
+other."""
 EXACT_STEPS = 0.1
-"""Maximum deviation in steps of the beginnings of a period that a program counts."""
+"""Maximum mean deviation, in steps, of a rhythm whose period is a fixed number of steps."""
 DRAWS = 500
-"""Number of random permutations that a rhythm must beat."""
+"""Number of sets of random beginnings that a rhythm must be more regular than."""
 RECENT = 64
-"""Number of latest stretches, which show the current rhythm."""
+"""Number of latest stretches from which the rhythm is computed."""
 OUTLASTS = 2
-"""Multiple of the longest earlier stretch from which on the present one is a lasting slowdown."""
+"""Length, as a multiple of the longest earlier stretch, beyond which the present stretch is a lasting slowdown."""
 LONE = 3
-"""Multiple of the usual gap between stretches beyond which a first stretch is not part of a rhythm: a rank may have had
-a pause before."""
+"""Gap after an early stretch, as a multiple of the usual gap, beyond which that stretch is not part of the rhythm: the
+rank may have paused once before the rhythm began."""
 FINE = 0.5
-"""Maximum length of a row, as a share of a stretch, for the row to show where the stretch begins."""
+"""Maximum length of a row, as a share of a stretch's length, at which the row is short enough to locate the
+beginning."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,12 @@ class Recurrence:
     pattern: Literal["steps", "seconds", "irregular"]
     every: float | None
     has_ended: bool
-    """True if no stretch came for so long that the recurrence is over."""
+    """True if there was no stretch for so long that the slowdown no longer recurs."""
 
 
 def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurrence | None:
-    """Describe the stretches of a run together; return None if they are too few, or if one of them outlasts the others.
+    """Describe slow stretches as one recurring slowdown; return None if they are too few or one is far longer than the
+    others.
 
     Args:
         rows: The run.
@@ -85,7 +88,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
     begins = [
         step
         for (step, _), (begin, _) in zip(found.steps(rows), spans, strict=True)
-        # Beginnings show only where rows are short compared with the stretches.
+        # The beginning of a stretch is known only where rows are short compared with stretches.
         if step in exact or rows.steps[begin] <= max(1.0, FINE * usual)
     ][-RECENT:]
     last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
@@ -104,12 +107,12 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
         quiet = float(rows.begin_s[now] - rows.begin_s[spans[-1][0]])
     else:
         quiet = float(rows.first[now] - rows.first[spans[-1][0]])
-    # A due time without a stretch is as unlikely as all due times so far suggest.
+    # Estimate the probability that a stretch is missing at a due time from the number of stretches so far.
     return Recurrence(spans, unit, every, (quiet // every - 1) * log(2 * len(rhythmic) + 2) >= EVIDENCE)
 
 
 def _lone(begins: Sequence[int]) -> int:
-    """Return the number of stretches before a rhythm: each is followed by a gap far longer than the usual one."""
+    """Return the number of stretches before the rhythm: those at the start that a far longer gap than usual follows."""
     gaps = np.diff(begins)
     is_usual = gaps <= LONE * np.median(gaps) if len(gaps) else np.ones(0, bool)
     return int(is_usual.argmax()) if is_usual.any() else 0
@@ -130,8 +133,8 @@ def _rhythm(
     in_steps, in_seconds = np.array(begins, np.float64), np.interp(begins, rows.first, rows.begin_s)
     by_steps, every_steps = _unevenness(in_steps[None])
     by_seconds, every_seconds = _unevenness(in_seconds[None])
-    # A program counts steps. A disturbance of many steps at a time follows the clock, and in steps its period is
-    # rounded to the nearest whole step.
+    # A script that does something every n steps has an exact period in steps. A disturbance that lasts for several
+    # steps usually follows the clock, so its period is tested in seconds first.
     nearest = float(np.median(rows.length_ms)) / 1e3 / every_seconds[0]
     by_program = single or by_steps[0] * every_steps[0] < EXACT_STEPS
     likely, other = (by_steps[0], by_seconds[0]) if by_program else (by_seconds[0], by_steps[0])
@@ -155,7 +158,9 @@ def _rhythm(
 
 
 def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
-    """Return the mean deviation of each row of beginnings from its best period, as a share of it, and that period."""
+    """Return, for each row of beginnings, the mean deviation from the best period as a share of that period, and the
+    period.
+    """
     gaps = np.diff(begins, axis=1)
     period = np.maximum(np.median(gaps, axis=1, keepdims=True), 1e-9)
     for _ in range(2):

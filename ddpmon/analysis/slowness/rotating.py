@@ -1,7 +1,8 @@
-"""Description of a slowdown that moves from rank to rank: no rank is slow for long, and yet steps wait for one.
+"""Description of a slowdown that moves from rank to rank: no rank is slow for long, but each step waits for a slow
+rank.
 
-Either ranks take turns (`turns`), each for a step or for many, or own times follow the tokens or samples of each step,
-so that uneven work makes a different rank slow each time.
+Either ranks take turns, each for one or more steps (see `rotation_test`), or the work of each step, its tokens or
+samples, is unevenly distributed, so that a different rank has the most work each time.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 MOSTLY = 0.75
-"""Share of its steps in which a rank with a fault of its own is slow: of two ranks that take turns, each is slow in
-half."""
+"""Minimum share of slow steps of a rank that has a fault of its own. Two ranks that take turns are slow in half of the
+steps each."""
 INVOLVED = 0.5
 """Minimum number of steps in which a rank that takes turns is the slowest, as a multiple of its fair share."""
 LATEST_STEPS = 64
-"""Number of latest steps that show whether own times follow the work."""
+"""Number of latest steps in which own times are compared with the work."""
 
 
 def describe_rotating(
@@ -41,8 +42,8 @@ def describe_rotating(
         last: The result of the last judgement.
 
     Returns:
-        The description, which has ended if only that of the last judgement is left; None if there is none. And those of
-        the others that are not merely turns.
+        The description, None if there is none; it is marked as ended if ranks no longer take turns. And the other
+        slowdowns, without those that only show a rank in its turn.
 
     """
     before = next((one for one in last if one.until is None and one.scope == "rotating"), None)
@@ -73,13 +74,13 @@ def describe_rotating(
     who = columns[own.argmax(axis=1)]
     over = part.phases_ms[np.arange(len(part)), who] - row_medians(part.phases_ms[:, columns])
     phases = dict(zip(OWN_PHASES, over.mean(axis=0).tolist(), strict=True))
-    # If the slowest rank were not slow, the step would take as long as for the second-slowest rank.
+    # Without the slowest rank, a step would take as long as its second-slowest rank.
     next_ms = np.maximum(second[begin:], part.own_ms[:, slow].max(axis=1, initial=0.0))
     lost = np.maximum(slowest[begin:] - next_ms, 0.0)
     explained = uneven.lost_ms(part) if uneven else np.zeros(len(part))
     is_work = bool(explained.sum() >= EXPLAINS.enter * lost.sum()) or not goes_on
     lost = explained if is_work else lost
-    # Steps that are no longer in the window are assumed to cost as much as those that are.
+    # Steps before the window are assumed to have cost as much as those in the window.
     cost = float(lost.mean()) * max(len(part), int(part.step[-1]) - since + 1)
     if before and before.since < world.step[0]:
         cost = before.cost_ms + float(lost[part.step > before.as_of].sum())
@@ -104,7 +105,7 @@ def describe_rotating(
 
 
 def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
-    """Return whether ranks are slow only in some steps of at least one round of turns: then it is merely their turn.
+    """Return whether ranks are slow only in their turn: not in most steps of the latest round of turns.
 
     Args:
         world: The window.
@@ -140,7 +141,7 @@ def _first_step(world: World, lead: Floats, signal: Signal | None) -> tuple[int,
 
 
 def _involved(world: World, who: Ints, among: int) -> tuple[int, ...]:
-    """Return the ranks that are the slowest often enough."""
+    """Return the ranks that are the slowest often enough to count as taking turns (see INVOLVED)."""
     counts = np.bincount(who, minlength=len(world.ranks))
     return tuple(world.ranks[place] for place in np.flatnonzero(counts * among >= INVOLVED * len(who)).tolist())
 
@@ -152,23 +153,25 @@ class Uneven:
     unit: str
     """"tokens" or "samples"."""
     item_ms: float
-    """Own time that one more token or sample takes."""
+    """Own time in ms that each additional token or sample takes."""
 
     def lost_ms(self, part: World) -> Floats:
-        """Return by how much shorter each step would be if its work were spread evenly, [S]."""
+        """Return the time [S] in ms by which each step would be shorter if its work were spread evenly."""
         counts = part.tokens if self.unit == "tokens" else part.samples
         return _lost_ms(part.own_ms, counts, self.item_ms)
 
 
 def uneven_work(part: World, *, held: bool) -> Uneven | None:
-    """Return the work that makes own times differ within a step, by least squares, if it matters beyond chance; else
-    None.
+    """Return the uneven work that explains differences of own time within steps (least squares); None if it costs too
+    little.
 
-    Persistent differences are left out on both sides: a rank that has more work in all steps is slow by itself.
+    Lasting differences between ranks are subtracted from own times and work: a rank with more work in all steps has a
+    slowdown of its own.
 
     Args:
         part: The latest steps.
-        held: True if work was uneven at the last judgement: it then stays so unless its cost is too low beyond chance.
+        held: True if uneven work was found at the last judgement. It is then dropped only if its cost is certainly too
+            low.
 
     """
     own, certain = part.own_ms, CERTAIN_Z
@@ -182,7 +185,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
         if (counts <= 0).any() or square <= 1e-9 * float(np.square(counts).sum()):
             continue
         item_ms = float((more * over).sum()) / square
-        # The variances are unequal (White, 1980), and centring removes one of the ranks' degrees of freedom.
+        # Robust standard error for unequal variances (White, 1980); centring costs one degree of freedom per step.
         strays = float(np.square(more * (over - item_ms * more)).sum()) * ranks / (ranks - 1)
         error_ms = strays**0.5 / square
         least = item_ms + certain * error_ms if held else item_ms

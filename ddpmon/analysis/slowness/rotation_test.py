@@ -1,8 +1,8 @@
 """Detection of ranks that take turns at being slow: in most turns, one rank is far slower than all others.
 
-By chance alone, some rank is the slowest of every step, and usually a different one each time. So the distance of the
-slowest rank from the second is compared with that of the second from the third. With exponential tails, the heaviest
-that usual noise has, the first is distributed as twice the second (Sukhatme, 1937).
+Even by chance, every step has a slowest rank, and usually a different one each time. The distance from the slowest to
+the second-slowest rank is therefore compared with the distance from the second to the third. With exponential tails,
+the heaviest of usual noise, the first distance is distributed as twice the second (Sukhatme, 1937).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ APART = Threshold(
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
 CHANCE = 1 / 4
-"""Share of the turns in which one rank is far slower by chance, at least for a while: skewed bursts have it for about
-30 steps. The alternative is half-way between this share and all turns: less than 43% of the turns are no evidence."""
+"""Share of the turns in which one rank is far slower by chance; skewed bursts reach it for about 30 steps. The test's
+alternative is half-way between this share and all turns, so up to 43% of the turns are no evidence."""
 OF_TWO = Threshold(
     0.75,
     of="in a run of two ranks, the difference between their times, as a multiple of their usual difference",
@@ -36,21 +36,19 @@ OF_TWO = Threshold(
     "kind of noise.",
 )
 CHANCE_OF_TWO = 2 / 3
-"""The same share in a world of two ranks."""
+"""Share of the turns in which one rank is far slower by chance, in a run of two ranks."""
 USUAL_TURNS = 32
-"""Number of latest turns whose median distance is the usual one: it is known to a quarter, and adapts to growing
-noise."""
+"""Number of latest turns from which the usual distance is computed, as a median: its error is about a quarter, and it
+follows growing noise."""
 
 
 class TurnDetector:
-    """Tracks which rank is the slowest, in single steps against their neighbours and in levels of three steps and
-    more.
-    """
+    """Tests whether ranks take turns at being the slowest, in single steps and in stretches of three and more steps."""
 
     def __init__(self, ranks: int) -> None:
         self._own_ms: Floats = np.empty((0, ranks))
         self._numbers: Ints = np.empty(0, np.int64)
-        # With two ranks, either is slow so often that subtracting its level would remove the slowness.
+        # Of two ranks that take turns, each is slow in half of the steps: subtracting its level would hide that.
         self._tests = [_Test(APART.enter, CHANCE) for _ in "12"] if ranks > 2 else [_Test(OF_TWO.enter, CHANCE_OF_TWO)]
 
     def add_block(self, own_ms: Floats, numbers: Ints) -> None:
@@ -91,14 +89,14 @@ class Turns:
 
 
 class _Test:
-    """A sequential probability ratio test (Wald, 1945) that starts at each turn; its mirror image ends the turns."""
+    """A sequential probability ratio test (Wald, 1945) for the beginning of turns, and its mirror for their end."""
 
     def __init__(self, apart: float, chance: float) -> None:
         """Start without turns.
 
         Args:
-            apart: Multiple of the usual distance by which the slowest rank of a turn must stand apart.
-            chance: Share of the turns that do so by chance.
+            apart: Minimum distance of the slowest rank from the next, as a multiple of the usual distance.
+            chance: Share of the turns that reach this distance by chance.
 
         """
         self.found: Turns | None = None
@@ -111,11 +109,12 @@ class _Test:
         self._sum = 0.0
         """Log likelihood ratio since it was 0: above 0 before turns are found, below 0 afterwards."""
         self._begun: int | None = 0
-        """First step of the turns in this sum; 0: of all turns so far. None: it will be that of the next turn."""
+        """First step of the turns in `_sum`; 0: all turns so far; None: no turn yet."""
         self._lengths: list[int] = []
-        """Lengths in steps of the turns in this sum that stand apart."""
+        """Lengths in steps of the turns in `_sum` that reached the distance."""
         self._apart = -1
-        """The rank that stood apart last. The same rank again is no evidence, because one rank may have long steps."""
+        """The rank of the latest turn that reached the distance. A further turn of the same rank is no evidence of
+        rotation."""
 
     def add(self, values: Floats, numbers: Ints) -> None:
         """Add steps.

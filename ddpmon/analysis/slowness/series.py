@@ -10,21 +10,23 @@ from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.messages import OWN_PHASES
 
 BLOCK = 5
-"""Number of steps that are judged together: this delays detection by 4 steps at most, and is cheap per step."""
+"""Number of steps that are tested together: this saves time, and delays detection by at most 4 steps."""
 CLIP_SIGMAS = 4.0
 """Distance from the baseline, in robust standard deviations, at which an excess is clipped. In 8 hours with noise of
 all tested kinds, clipping at 6 gave one false signal (in Pareto noise), and clipping at 4 gave none. Clipping at 4
 affects 0.006% of normally distributed values."""
 RANKS_WITH_PHASES = 2048
-"""Number of ranks up to which phases are also judged: beyond, own time shows what matters, and phases cost too much."""
+"""Maximum number of ranks for which phases are tested too; with more ranks this takes too long, and own time
+suffices."""
 SMALLEST = (WORTH.enter - 1) / 4
-"""Minimum size, as a share of a step, of a change or of a lasting difference between ranks: smaller ones exist between
-any two ranks that are compared for long enough."""
+"""Minimum size, as a share of a step, of a change or of a lasting difference between ranks. After enough steps, a
+smaller difference can be found between any two ranks."""
 LEAST_CLIP = 1.5
-"""The clip limit in a quiet run, as a multiple of SMALLEST: if three of four steps reach the limit, their mean exceeds
-SMALLEST; if two do, it does not."""
+"""The minimum clip limit, as a multiple of SMALLEST: the mean of four steps exceeds SMALLEST if three of them reach the
+limit, and not if two do."""
 STEADY = 5e-4
-"""Minimum of a spread, as a share of a step: clocks and schedulers vary by as much in a run that consists of sleeps."""
+"""Minimum spread of the noise, as a share of a step: clocks and schedulers cause as much even in a run that only
+sleeps."""
 SCALE_RATE = BLOCK / 1000
 """Weight of the latest block in the scale of the noise: it follows a new level of noise within about 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
@@ -43,8 +45,8 @@ class PeerSeries:
     def of_block(self, own_ms: Floats, phases_ms: Floats) -> Floats:
         """Return the excess over the other ranks.
 
-        From phases, their usual share of the rank's own time is subtracted. This removes noise that scales all phases
-        of a rank alike, and keeps most of a delay in one of them.
+        From each phase, its usual share of the rank's own time is subtracted. This removes noise that scales all phases
+        of a rank alike, and keeps most of a delay in a single phase.
 
         Args:
             own_ms: [S, R] Own times.
@@ -70,7 +72,8 @@ class PastSeries:
     """Reduces each phase and the transfer to the median over ranks, at the usual amount of work per step."""
 
     PRIOR_SHARE = 0.02
-    """Variation of the work below which time is assumed to be proportional to it: less does not show the slope."""
+    """Relative variation of the work below which time is assumed to be proportional to work: the slope cannot be
+    measured."""
     RATE = BLOCK / 10_000
     """Weight of the latest block: the slope is learned from the last 10,000 steps."""
 
@@ -84,8 +87,8 @@ class PastSeries:
     def of_block(self, phases_ms: Floats, transfer_ms: Floats, work: Floats) -> Floats:
         """Return median times over ranks, each corrected for more or less work than usual.
 
-        The time for more work is estimated by ridge regression on earlier blocks. Its prior is "proportional to the
-        work", so that work that never varied before explains as much as possible.
+        The additional time for more work is estimated by ridge regression on earlier blocks. The prior is that time is
+        proportional to work: if work changes for the first time, it explains as much of the change as possible.
 
         Args:
             phases_ms: [S, R, 5] Times in each phase.
@@ -97,7 +100,7 @@ class PastSeries:
 
         """
         times = np.empty((len(PAST_SERIES), len(phases_ms)))
-        # With two ranks, a slow one does not move the lower median.
+        # Of two ranks, the lower median is the faster one, so that one slow rank does not change it.
         times[0] = lower_medians(phases_ms.sum(axis=2))
         times[1:-1] = lower_medians(phases_ms).T
         times[-1] = lower_medians(transfer_ms)
@@ -116,7 +119,7 @@ class PastSeries:
         rate = max(1 / (self._blocks + 1), self.RATE)
         self._work_variance += rate * (float((more**2).mean()) - self._work_variance)
         self._covariance += rate * (((times - self._time_mean[:, None]) * more).mean(axis=1) - self._covariance)
-        # The mean of the work stays at its first value: a moving reference would move the corrected times.
+        # The mean of the work is not updated: a moving reference would shift the corrected times.
         self._time_mean += rate * (corrected.mean(axis=1) - self._time_mean)
         return corrected[..., None]
 
@@ -144,7 +147,7 @@ class Clip:
         spread = SIGMAS_PER_MAD * row_medians(np.abs(around[..., sample]).reshape(len(excess), -1))
         log_scale = np.log(np.maximum(spread, STEADY * step_ms))
         self._blocks += 1
-        # With a mean of logarithms, one warm-up block that is a hundred times as noisy does not blind the next hundred.
+        # Average logarithms: a warm-up block with 100 times the noise must not hide changes in the next 100 blocks.
         if self._log_scale is None:
             self._log_scale = log_scale
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)

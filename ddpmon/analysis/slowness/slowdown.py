@@ -14,10 +14,10 @@ PatternName = Literal["lasting", "stretch", "steps", "seconds", "irregular", "ra
 Changed = Literal["these", "others", "unknown"]
 
 CERTAIN_Z = 6.0
-"""Standard deviations from which on a change is not attributed to chance: about as many as the detector requires."""
+"""Number of standard deviations above which a change is not chance; the detector requires about as many."""
 EVIDENCE = CERTAIN_Z**2 / 2
-"""Log likelihood ratio at which a change of level is accepted, up or down: the evidence that ends a slowdown must be as
-strong as the evidence that began it."""
+"""Log likelihood ratio at which a change of level, up or down, is accepted. The end of a slowdown needs as much
+evidence as its beginning."""
 WORTH = Threshold(
     1.02,
     of="time since a slowdown began, divided by the time that the same steps would take without the slowdown",
@@ -28,7 +28,9 @@ WORTH = Threshold(
 
 
 def gain_without(lost: float, took: float) -> float:
-    """Return the time that some steps took, divided by the time that they would take without the time they lost."""
+    """Return the speedup if the time `lost` were saved: the time that steps took, divided by that time without the
+    loss.
+    """
     return took / max(took - lost, 1e-9)
 
 
@@ -53,13 +55,13 @@ class Slowdown:
     excess_ms: float
     """Excess of a slow step in own time (scope "all": in the length of the step)."""
     cost_ms: float
-    """Time that the run has lost until step `as_of`."""
+    """Time in ms that the run has lost until step `as_of`."""
     as_of: int
-    """Number of the latest step that was judged."""
+    """Number of the latest step when this description was made."""
     gain: float
-    """Time since `since` divided by the time without this and all other present slowdowns of ranks."""
+    """Speedup, since step `since`, without this and all other present slowdowns of ranks."""
     gain_alone: float
-    """The same ratio without this slowdown alone."""
+    """Speedup, since step `since`, without this slowdown alone."""
     until: int | None = None
     """Number of the last slow step; None while the slowdown lasts."""
     every: float | None = None
@@ -73,9 +75,9 @@ class Slowdown:
     increase: float = 0.0
     """Excess in `phase` as a multiple of the time that the phase took before (scope "all")."""
     began_us: tuple[int, int] = (0, 0)
-    """Moments at which the first and the last step of `since_within` began, in µs of the clock of the steps' ends."""
+    """Moments at which the first and the last step of `since_within` began, in µs, by the clock of `World.end_us`."""
     hidden_since: int | None = None
-    """Step from which on noise is too large to tell whether the slowdown continues; None: it is not."""
+    """Step from which on noise is too large to tell whether the slowdown continues; None: there is none."""
     work: str = ""
     """The quantity whose uneven distribution within each step causes it (scope "rotating"): "tokens" or "samples"."""
 

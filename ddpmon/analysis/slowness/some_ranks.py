@@ -21,13 +21,13 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 SETTLED_STEPS = 150
-"""Number of steps after the first slow one that determine it as well as more steps would: it is then final."""
+"""Number of steps after which the first slow step is final, because more steps would not improve its estimate."""
 SEGMENT_ROWS = 300
-"""Number of rows on both sides of a first step from which it is estimated."""
+"""Number of rows before and after a first slow step from which it is estimated."""
 LATEST_STEPS = 50
-"""Number of latest slow steps from which the cost of each is estimated."""
+"""Number of latest slow steps from which the cost of a slow step is estimated."""
 PHASE_STEPS = 16
-"""Number of latest steps that show the slow phase."""
+"""Number of first and of latest steps whose slow phases are compared."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def describe_ranks(
         group: The slow ranks.
         peers: Columns of the ranks to compare them with.
         hosts: Host of each rank.
-        ended: Slowdowns that had ended before, which may turn out to be the first of a recurring one.
+        ended: Slowdowns that had ended before; they may be earlier stretches of a recurring slowdown.
 
     """
     excess = excess_over(rows, group.columns, peers)
@@ -74,7 +74,7 @@ def describe_ranks(
         begin, end = again.spans[0][0], again.spans[-1][1]
         since = int(rows.first[begin])
         share = float(found.counts[begin:end].sum() / rows.steps[begin:end].sum())
-        # Without a rhythm, it may have begun some steps before its first slow one.
+        # If slow steps are irregular, the cause may have begun some steps before the first slow step.
         unsure = int(rows.steps[max(0, begin - 1)]) - 1
         earliest = since - (round(3 / share) if again.pattern == "irregular" and found.single else unsure)
         within = max(int(rows.first[0]), earliest), since + unsure
@@ -83,7 +83,7 @@ def describe_ranks(
                 since, within = one.since, one.since_within
                 break
         until = rows.last_step(end - 1) if again.has_ended else None
-        # Blocks of the past may hide the first slow steps.
+        # The first slow steps may not show in the means of past blocks.
         begin = min(begin, rows.index(since))
         chosen = [_Span(begin, end if again.has_ended else len(rows), since, within, until, again.pattern, again.every)]
     else:
@@ -115,9 +115,9 @@ def describe_ranks(
 
 
 def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, before: Slowdown | None) -> Stretches | None:
-    """Return the single slow steps of the phase that has them in a rhythm; None if no phase has.
+    """Return the slow steps of the first phase that is slow at regular intervals; None if there is no such phase.
 
-    Pauses in other phases, longer and rarer, may hide the rhythm in own time.
+    Longer and rarer pauses in another phase may hide the rhythm in own time.
 
     Args:
         rows: The run.
@@ -135,14 +135,14 @@ def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, before: Slowdo
             continue
         usual = np.flatnonzero(~found.slow)
         own = excess.own_ms[usual[usual >= start]]
-        # Beside a rhythm, the ranks may be slow in all steps.
+        # The ranks must be as fast as their peers in the other steps.
         if AT_PEERS.is_reached(series_median(own) / max(float(excess.own_ms[start:].mean()), 1e-9)):
             return found
     return None
 
 
 def _places(rows: RunRows, spans: list[tuple[int, int]], before: Slowdown | None) -> list[int]:
-    """Return the indices of the spans to describe: that of the last judgement, and the latest."""
+    """Return the indices of the spans to describe: the one that the last judgement described, and the latest."""
     last = len(spans) - 1
     if before is None:
         return [last]
@@ -169,12 +169,12 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
         if len(series) >= who.FEWEST_ROWS:
             found = find_onset(series, may_be_constant=lower == 0)
             since, (low, high) = found.in_steps(first)
-            within = low - size + 1, high + size - 1  # Its beginning lies within a block of this size.
+            within = low - size + 1, high + size - 1  # The beginning may be any step of a block.
             pattern = "ramp" if found.is_ramp else pattern
             begin = rows.index(since)
     until = None
     if end < len(rows):
-        # The excess may have decreased before it ended.
+        # Find where the excess ended, in rows near the end only: it may have decreased earlier.
         first, series, size = _uniform(rows, values, end - 1, max(begin, end - who.COMPARED_STEPS), upper)
         last = len(series) - 1 - find_onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
         until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
@@ -184,7 +184,7 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
 
 
 def _uniform(rows: RunRows, values: Floats, near: int, lower: int, upper: int) -> tuple[Floats, Floats, int]:
-    """Return blocks of equal size around a row: their first steps, their means, and their size in steps."""
+    """Return means over blocks of equal size around a row: the first step of each, the means, and the size in steps."""
     size = int(rows.steps[max(lower, near - who.FEWEST_ROWS)])
     lower = max(lower, near - SEGMENT_ROWS, int(np.argmax(rows.steps <= size)))
     upper = int(np.searchsorted(np.cumsum(rows.steps[near:upper]), SEGMENT_ROWS * size)) + near
@@ -211,7 +211,7 @@ def _by_phase(rows: RunRows, excess: Excess, span: _Span) -> list[_Span]:
         for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
     ]
     short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
-    # Noise may add to another phase for a while. If the slow phase changes, one phase rises and the other one falls.
+    # Require that one phase rises while the other one falls: noise may only add to a phase for a while.
     fell, rose = both[0][was] - both[1][was], both[1][now] - both[0][now]
     if short or found.evidence < EVIDENCE or fell < both[0][was] / 2 or rose < both[1][now] / 2:
         return [span]
@@ -236,7 +236,7 @@ def _described(
 
     Args:
         rows: The run.
-        scope: What kind of ranks are slow.
+        scope: Scope of the slowdown: "rank", "ranks" or "host".
         span: The rows of the slowdown.
         counts: [N] Number of slow steps in each row.
         excess: Excess of the slow ranks.
@@ -256,10 +256,10 @@ def _described(
     latest = window
     if before and span.begin < old:
         latest = window[-max(LATEST_STEPS, int((rows.first[window + old] > before.as_of).sum())) :]
-    # If several ranks are equally slow, none costs anything while another one is slow: each is assigned the joint cost.
+    # Fixing one of several equally slow ranks gains nothing, so each of them is assigned their joint cost.
     loss, alone = _loss_ms(rows.world, latest, group.columns, others) if len(latest) else (size, size)
     if before and span.begin < old:
-        # The cost so far is kept; each step since then costs as much as the latest slow ones.
+        # Add to the cost so far: each new slow step costs as much as the latest slow steps on average.
         is_new = rows.first > before.as_of
         added = float(slow[is_new].sum())
         cost = before.cost_ms + added * loss
@@ -267,7 +267,7 @@ def _described(
             count = before.share * float(rows.steps[span.begin :][~is_new[span.begin :]].sum()) + added
     else:
         cost = count * loss
-    # If other ranks delay the latest steps, the cost of the earlier steps still counts.
+    # The gain is that of fixing these ranks alone, so other slow ranks reduce it.
     gain = gain_without(cost * (alone / loss if loss else 1.0), total)
     return Slowdown(
         ranks=tuple(rows.world.ranks[place] for place in group.columns),
@@ -290,15 +290,15 @@ def _described(
 
 
 def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence[int]) -> tuple[float, float]:
-    """Return the time by which each of some steps of the window would be shorter without the excess of these ranks.
+    """Return the mean time in ms that steps of the window would save without the excess of these ranks.
 
     Returns:
-        The time if the other slow ranks were as fast as the rest, and the time if they stay as they are.
+        The time saved if the other slow ranks are already fixed (at least the second value), and if they stay slow.
 
     """
     if steps[-1] - steps[0] + 1 == len(steps):
         part = world.steps_between(int(steps[0]), int(steps[-1]) + 1)
-    else:  # The part has only the arrays that the model reads.
+    else:  # Select only the arrays that the simulation reads.
         names = ("step", "end_us", "length_ms", "own_ms")
         part = replace(world, **{name: getattr(world, name)[steps] for name in names})
 

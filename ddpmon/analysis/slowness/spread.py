@@ -1,4 +1,4 @@
-"""The spread of a contrast by chance, measured on the same contrast of other ranks and of earlier steps."""
+"""The random spread of a contrast, measured on the same contrast of other ranks and of earlier steps."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import sample_of
 
 MEMORY = 25
-"""Maximum number of steps beyond a contrast's length on which the next value may depend through wandering noise."""
+"""Maximum number of steps before a contrast that correlated noise lets it depend on."""
 PAST_MEMORY = 5
-"""The same for the degrees of freedom of series of all ranks. With 25, a slowdown by 10% was found in none of 12 runs
-in noise of 15%, and with 5 in 10 of them; without a fault there was no signal in 320 runs of 1,500 steps of eight kinds
-of noise."""
+"""MEMORY for the degrees of freedom of series of all ranks. In noise of 15%, a slowdown by 10% was found in 10 of 12
+runs with 5, and in none with 25. Without a fault, 320 runs of 1,500 steps in eight kinds of noise had no signal."""
 FORGET = BLOCK / 20_000
-"""Share of the measured spread that each block replaces: it follows the noise of the last 20,000 steps."""
+"""Weight of the latest block in the measured spread, which covers about the last 20,000 steps."""
 EARLY = 2.0
-"""Weight of the latest of n blocks, as a multiple of 1/n: in such a mean, a warm-up fades with the square of n."""
+"""Weight of the latest of n blocks, as a multiple of 1/n: with 2, the weight of a noisy warm-up falls as 1/n²."""
 FORGET_SOON = BLOCK / 500
-"""The share for a second, shorter memory, the last 500 steps, which shows noise that has grown."""
+"""Weight of the latest block in a second mean over the last 500 steps, which follows growing noise sooner."""
 LARGEST = 12.0
-"""Multiple of the mean square to which a square is clipped, or the spread would be learned from the fault itself."""
+"""Multiple of the mean square at which squares are clipped, so that a fault does not enlarge the measured spread."""
 INDEPENDENT = 1.3
-"""Number of independent values per stretch as long as a contrast's support. Overlapping stretches tell up to 1.5 times
-as much about a variance as stretches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
+"""Number of independent values in as many steps as a contrast depends on. Overlapping batches are worth up to 1.5 times
+as many as batches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
 FEW_RANKS = 3
-"""Number of ranks up to which the others do not show the spread: of two ranks, each is equally far from the other."""
+"""Maximum number of ranks for which the spread is not measured on other ranks: two ranks always differ equally."""
 
 
 def z_of_t(t: Floats, freedom: Floats) -> Floats:
-    """Convert t values to normal ones of the same probability (Wallace, Ann. Math. Stat. 30, 1959)."""
+    """Convert t values to z values of the same probability (Wallace, Ann. Math. Stat. 30, 1959)."""
     factor = (8 * freedom + 1) / (8 * freedom + 3)
     z: Floats = np.sign(t) * factor * np.sqrt(freedom * np.log1p(t * t / freedom))
     return z
 
 
 def uncertain(freedom: Floats, z: Floats) -> Floats:
-    """Return the factor for a variance of few degrees of freedom with which z is as rare as t would be.
+    """Return the factor that enlarges a variance so that z is as rare as a t value with these degrees of freedom.
 
     It is the inverse of the approximation in `z_of_t`.
     """
@@ -48,7 +47,7 @@ def uncertain(freedom: Floats, z: Floats) -> Floats:
 
 
 def mean_correlation(products: Floats | Ints, memory: float) -> float:
-    """Return the share of the variance of noise with a memory that lies along some weights of steps.
+    """Return the variance of a weighted sum of correlated steps, as a share of its value for perfect correlation.
 
     Args:
         products: [S] Sum of the products of weights that are 0, 1, 2, … steps apart; S, S - 1, S - 2, … for a mean.
@@ -60,7 +59,7 @@ def mean_correlation(products: Floats | Ints, memory: float) -> float:
 
 
 def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
-    """Return the mean of the other ranks for each rank, [..., R] -> [..., R]; without `each`, that of all, [..., 1]."""
+    """Return the mean over the other ranks for each rank, [..., R]; without `each`, over all ranks, [..., 1]."""
     total: Floats = values.sum(axis=-1, keepdims=True)
     count = values.shape[-1]
     mean: Floats = (total - values) / (count - 1) if each else total / count
@@ -74,7 +73,7 @@ def _tails(squares: Floats, fourth: Floats) -> Floats:
 
 
 class _Memory:
-    """Weights of running means, one for each contrast: nearly even at first, exponential after 40,000 steps."""
+    """Weights of the running mean of each contrast: nearly equal at first, exponential after 40,000 steps."""
 
     def __init__(self, support: Floats) -> None:
         self._support = support
@@ -83,7 +82,7 @@ class _Memory:
         self._sum_of_squares = np.ones(len(CONTRASTS))
 
     def rates(self, added: Bools) -> Floats:
-        """Count a value for those contrasts [K] that get one, and return its weight in the new mean [K]."""
+        """Count a value for the contrasts where `added` is true, and return its weight in their means, [K]."""
         self.looks = self.looks + added
         rates = np.where(added, np.clip(EARLY / (self.looks + 1), FORGET * BLOCKS_OF, 1.0), 0.0)
         self._sum_of_squares = (1 - rates) ** 2 * self._sum_of_squares + rates**2
@@ -104,7 +103,9 @@ class _Memory:
         return squares
 
     def independent(self) -> Floats:
-        """Return the number of independent values in a mean, [K] (Kish's effective number; overlaps count less)."""
+        """Return the number of independent values in each mean, [K]: Kish's effective number, less for overlapping
+        contrasts.
+        """
         looks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
         values: Floats = INDEPENDENT * looks * np.minimum(BLOCKS_OF * BLOCK / self._support, 1.0)
         return values
@@ -113,7 +114,7 @@ class _Memory:
 class PeerSpread:
     """The spread of a rank's contrasts, measured on those of the other ranks so far.
 
-    Ranks are exchangeable as long as none differs, whatever their noise: correlated, or of any distribution.
+    This needs no assumption about the noise, except that it is alike on all ranks without a fault.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -131,16 +132,16 @@ class PeerSpread:
     def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats, Floats]:
         """Return the contrasts minus their median over ranks, their variance, and how heavy their tails are.
 
-        A contrast already contains the median of the others. If nearly half of the ranks are slow, that median shifts,
-        by the same amount in all ranks that are not slow. With few ranks it makes the tails heavier than normal ones.
+        Contrasts are already relative to the median of the other ranks. If nearly half of the ranks are slow, that
+        median shifts the contrasts of all other ranks equally; subtracting their median removes this shift.
 
         Args:
             contrasts: [P, K, R] Contrasts of a block.
             floor: Smallest variance.
 
         Returns:
-            [P, K, R] contrasts; their variance, [P, K, R], or [P, K, 1] if it is learned from a sample; [P, K] the
-            factor by which heavy tails enlarge a variance, which the measured one already contains.
+            [P, K, R] contrasts; their variance, [P, K, R], or [P, K, 1] if it is measured on a sample of ranks; and [P,
+            K] the factor for heavy tails, which the variance already includes.
 
         """
         ordered = np.sort(contrasts[..., self._sample], axis=2)
@@ -157,7 +158,7 @@ class PeerSpread:
         Args:
             contrasts: [P, K, R] Contrasts of a block.
             slow: [P, R] True for ranks with a signal.
-            ready: [K] True for contrasts that were judged.
+            ready: [K] True for contrasts that were tested.
 
         """
         count = contrasts.shape[1]
@@ -171,13 +172,13 @@ class PeerSpread:
 class PastSpread:
     """The spread of contrasts, measured on steps before those on which the present contrasts depend.
 
-    It is used for two or three ranks, and for series of all ranks together, of which there is only one.
+    It is used for two or three ranks, and for series of all ranks together, which have no peers.
     """
 
     def __init__(self, series: int, columns: int) -> None:
         self._delay: Ints = np.ceil(support_of(MEMORY) / BLOCK).astype(int)
         self._waiting = np.zeros((int(self._delay.max()) + 1, 2, series, len(CONTRASTS)))
-        """Mean squares and fourth powers of the last blocks, in a ring buffer; they do not count yet."""
+        """Ring buffer of mean squares and fourth powers of the latest blocks, which are not in the means yet."""
         self._ready: Bools = np.zeros((len(self._waiting), len(CONTRASTS)), bool)
         self._at = 0
         self._means = np.zeros((2, series, len(CONTRASTS)))

@@ -1,4 +1,4 @@
-"""The noise of single steps, and the maximum part of it that a contrast of several steps contains."""
+"""The noise of single steps, and the variance of contrasts that follows from it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.statistics.excess import sample_of
 
 UNSEEN_ERRORS = 2.0
-"""Standard errors by which wandering noise may exceed its estimate."""
+"""Standard errors that are added to the estimate of wandering (slowly varying) noise."""
 NOW_RATE = 0.5
-"""Weight of the latest block in the current noise. Noise that begins in all ranks counts in the block in which it
-begins; one rank that becomes slow makes only one large difference in a block."""
+"""Weight of the latest block in the current noise. With this large weight, noise that begins in all ranks counts at
+once; one rank that becomes slow adds only one large difference between neighbouring steps."""
 DELAY, DELAY_OF_FEW = 10 // BLOCK, 40 // BLOCK
-"""Number of blocks that a block waits before it counts in the wandering noise, so that a rank that becomes slow has a
-signal before its slowness counts as noise. Few ranks wait longer: each is compared with its own past, and found
-later."""
+"""Number of blocks before a block counts in the estimate of wandering noise, so that a rank that becomes slow has a
+signal before its slowness counts as noise. With few ranks, detection and thus the delay take longer."""
 MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
-"""Number of steps in which the correlation of wandering noise falls to 1/e: a grid of the memories that are tested."""
+"""Correlation times of wandering noise that are tested: numbers of steps in which the correlation falls to 1/e."""
 
 
 @cache
@@ -38,8 +37,8 @@ def noise_of_contrasts() -> tuple[Floats, Floats]:
     """Return the variance of each contrast for white noise of variance 1, and the maximum for wandering noise, [K]
     each.
 
-    Wandering noise is a sum of autoregressions. Its size is the covariance of different steps of a block. The variance
-    that it adds, beyond what differences of neighbouring steps show as white noise, is the largest over all memories.
+    Wandering noise is modelled as a sum of autoregressions, measured by the covariance of different steps of a block.
+    The variance that it adds to a contrast, beyond that of white noise, is the maximum over MEMORIES.
     """
     weights = weights_of_contrasts()
     frequency = np.linspace(0, np.pi, weights.shape[1] + 1)
@@ -58,10 +57,10 @@ def noise_of_contrasts() -> tuple[Floats, Floats]:
 class StepNoise:
     """Splits the noise of steps into a white part and a wandering part.
 
-    The variance of white noise is half the mean square of differences of neighbouring steps; a few dozen steps show it.
-    The variance of wandering noise is the mean product of different steps of a block. The first MEMORY steps do not
-    count in it, because the baseline starts at the level that the noise then has. A lasting slowdown changes only one
-    difference. It changes the product only after a delay and for its own rank, which is not compared with itself.
+    The variance of white noise is half the mean square of differences of neighbouring steps; a few dozen steps suffice.
+    The variance of wandering noise is the mean product of different steps of a block, without the first MEMORY steps,
+    because the baseline starts at the noise of that time. A lasting slowdown hardly affects either: it changes a single
+    difference, and the product only of its own rank, which is not used to test that rank.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -73,7 +72,8 @@ class StepNoise:
         self._now = np.zeros(series)
         """[P] The variance of white noise of all ranks in the latest blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
-        """[2, P, R] or [2, P, 1] Mean of the other ranks' mean product in a block, and of its square."""
+        """[2, P, R] or [2, P, 1] Mean, over blocks, of the other ranks' product of different steps, and of its
+        square."""
         self._waiting: list[Floats] = []
         self._blocks = self._learned = 0
 
@@ -104,18 +104,20 @@ class StepNoise:
                 self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
 
     def variance(self, most: Floats, tails: Floats) -> tuple[Floats, Floats]:
-        """Return the variance of contrasts: that of white noise, and a rest with two upper bounds.
+        """Return the variance of contrasts: that of white noise plus that of wandering noise, which has two upper
+        bounds.
 
-        The first bound is the part of the measured variance beyond white noise. The second is what wandering noise can
-        add, given the correlation of the other ranks' steps and UNSEEN_ERRORS of its standard errors. A rank with more
-        white noise than others gets a proportionally larger variance.
+        The first bound is the measured variance minus that of white noise. The second follows from the correlation of
+        the other ranks' steps plus UNSEEN_ERRORS standard errors. A rank with more white noise than others gets a
+        proportionally larger variance.
 
         Args:
             most: [P, K, R] or [P, K, 1] The largest variance of contrasts that is consistent with their measurement.
-            tails: [P, K] The factor by which a variance is larger if tails are heavier than normal ones.
+            tails: [P, K] The factor by which heavy tails enlarge a variance.
 
         Returns:
-            [P, K, R] or [P, K, 1] the variance of a usual rank; [P, R] the variance of each rank as a multiple of it.
+            [P, K, R] or [P, K, 1] the variance for a typical rank; [P, R] the variance of each rank as a multiple of
+            it.
 
         """
         count = most.shape[1]
@@ -131,7 +133,7 @@ class StepNoise:
     def _most_wandering(self, white: Floats) -> Floats:
         """Return the largest variance of wandering noise, given that of white noise: [P, 1] -> [P, R].
 
-        The standard error is that of the mean over blocks: ranks that wander together tell no more than one of them.
+        The standard error is computed over blocks, not over ranks, because the noise of ranks may be correlated.
         """
         mean, square = self._wandering
         if self._learned < MEMORY // BLOCK:

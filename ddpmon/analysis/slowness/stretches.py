@@ -22,11 +22,11 @@ AT_PEERS = Threshold(
     below=True,
 )
 ONE_STEP = EVIDENCE / 3
-"""Maximum log likelihood ratio of a single step: one hiccup is a third of the evidence for a change."""
+"""Maximum log likelihood ratio of a single step: one long step is at most a third of the evidence for a change."""
 CERTAIN = 1e6
-"""Log likelihood ratio that no others outweigh."""
+"""Log likelihood ratio so large that no other evidence outweighs it."""
 LEVEL_STEPS = (8, 24, 72)
-"""Numbers of steps from which the size of a slowdown is first estimated."""
+"""Numbers of first rows over which the size of a slowdown is first estimated; the largest estimate is used."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Stretches:
     counts: Floats
     """[N] Number of slow steps in each row."""
     single: bool
-    """True if each step alone shows whether it is slow."""
+    """True if each step was labelled by itself, because slow and usual steps are far apart."""
     known: tuple[tuple[int, int], ...] = ()
-    """First and last step of stretches that were described before."""
+    """First and last step of stretches from earlier descriptions."""
 
     def with_known(self, rows: RunRows, known: Sequence[tuple[int, int]]) -> Stretches:
-        """Add stretches that were described before, by first and last step: blocks of the past show them roughly."""
+        """Add stretches from earlier descriptions: these are more exact than the blocks of the past."""
         if self.single:
             return self
         slow, counts = self.slow.copy(), self.counts.copy()
@@ -76,7 +76,7 @@ class Stretches:
 def stretches(
     rows: RunRows, series: tuple[Floats, Floats, float], start: int, level_ms: float | None = None
 ) -> Stretches:
-    """Label the rows as slow or usual: the labels are the most likely ones, and each change of label needs EVIDENCE.
+    """Label each row as slow or usual: the most likely labels, where each change of label needs EVIDENCE.
 
     Args:
         rows: The run.
@@ -92,11 +92,11 @@ def stretches(
     variance = np.square(noise) * memory / rows.steps
     slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
     if level_ms and not slow.any():
-        # A slowdown that was described before has begun, although noise now hides it, and ends only on evidence.
+        # An earlier description proves that the slowdown began, even if noise now hides that: only its end is open.
         slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, CERTAIN)
     ends = np.flatnonzero(np.diff(slow.astype(np.int8)) == -1) + 1
     if len(ends) and not slow[-1]:
-        # The excess may have decreased rather than ended.
+        # The excess may be smaller than before but not 0: label the rest again with its own level.
         before, rest = values[: np.argmax(slow)], slice(int(ends[-1]), None)
         over = values[rest] - (series_median(before) if len(before) >= NOISE_ROWS else 0.0)
         less, size = _slow_rows(over, variance[rest], rows.steps[rest], 0, None, -EVIDENCE)
@@ -116,7 +116,7 @@ def _slow_rows(
         steps: [N] Number of steps in each row.
         start: Row near which it became slow.
         level_ms: Excess of a slow step as last described; None if unknown.
-        known: Log likelihood ratio, from elsewhere, of slow against usual at the row `start`.
+        known: Log likelihood ratio to add at the row `start`, as prior evidence that it is slow.
 
     """
     firsts = [series_median(values[start : start + count]) for count in LEVEL_STEPS]
@@ -140,14 +140,14 @@ def _slow_rows(
 def steps_apart(
     rows: RunRows, values: Floats, noise: Floats, start: int, *, beside_pauses: bool = False
 ) -> Stretches | None:
-    """Label each step by itself if slow and usual steps are far apart and usual ones at the peers' level; else None.
+    """Label each step by itself; None unless slow and usual steps are far apart and usual ones as fast as the peers.
 
     Args:
         rows: The run.
         values: [N] The excess.
         noise: [N] Standard deviation of a step.
         start: Row near which the ranks became slow.
-        beside_pauses: True to look for the most frequent size of slow steps, beside pauses that are longer and rarer.
+        beside_pauses: True to find the most frequent size of slow steps, and ignore longer and rarer pauses.
 
     """
     first = max(start, len(rows.blocks))
@@ -168,14 +168,14 @@ def steps_apart(
         last, low, high = above, float(np.mean(some[~above])), series_median(some[above])
     runs = int((np.diff(above.astype(np.int8), prepend=0) == 1).sum())
     share = float(above.mean())
-    # Independent steps would make len * share * (1 - share) runs. Stretches of many steps make far fewer.
+    # Independent slow steps would form about len * share * (1 - share) runs; stretches of many steps form far fewer.
     if runs < max(3.0, len(some) * share * (1 - share) / 3):
         return None
     if not AT_PEERS.is_reached(low / max(float(some.mean()), 1e-9)):
         return None
     if high - low < CERTAIN_Z * max(series_median(noise[first:]), series_median(noise[first:][above])):
         return None
-    # A block shows how many of its steps were slow, unless it has so many steps that their noise hides one slow step.
+    # Estimate the number of slow steps in each block, unless its noise is larger than one slow step.
     counts = np.maximum(np.rint((values - low) * rows.steps / (high - low)), 0.0)
     counts[noise * np.sqrt(rows.steps) * CERTAIN_Z > high - low] = 0.0
     return Stretches(counts > 0, np.minimum(counts, rows.steps), single=True)

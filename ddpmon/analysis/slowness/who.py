@@ -18,17 +18,17 @@ from ddpmon.analysis.statistics.excess import MOSTLY
 from ddpmon.messages import OWN_PHASES
 
 TOGETHER_STEPS = 16
-"""Number of steps by which first steps may differ and still be one change: noise shifts them by as much."""
+"""Maximum distance in steps between first slow steps that count as one change: noise shifts estimates by as much."""
 STRONGEST = 32
-"""Number of signals whose first steps are estimated one by one. Of hundreds of slow ranks, the others became slow with
-these."""
+"""Number of strongest signals whose first steps are estimated one by one. If hundreds of ranks are slow, the others get
+the first step of one of these."""
 REFINED_STEPS = 200
-"""Number of steps before and after a rough estimate among which the first step is searched for."""
+"""Number of steps before and after a rough estimate that are searched for the first slow step."""
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
-"""Number of steps before and after a change whose medians are compared, and minimum number of rows on each side."""
+"""Number of steps before and after a change whose medians are compared, and minimum number of rows for a median."""
 PLAIN = 6.0
-"""Number of median deviations (four standard deviations) beyond which a rank without a signal has changed, or has
-not."""
+"""Minimum distance, in median deviations (six are four standard deviations), that assigns a rank without a signal to
+the ranks that changed or to those that did not."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def slow_groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowd
         columns, changed = _slow_since(rows, first, phase, together)
         joined = set(columns) - taken
         if not joined or len(taken | joined) == len(column):
-            continue  # Either no rank is new, or no rank would be left to compare with.
+            continue  # No rank is new, or no rank would be left as a peer.
         near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
         alike = (one for one in near if phase is None or one.phase in {phase, None})
         joins = next((one for one in alike if _are_as_slow(rows, sorted(joined), one, taken)), None)
@@ -98,13 +98,13 @@ def slow_groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowd
 
 
 def _are_as_slow(rows: RunRows, columns: Sequence[int], group: Group, taken: Collection[int]) -> bool:
-    """Return whether ranks have at least half of the excess of a group that was described before."""
+    """Return whether each rank has at least half of the excess that a known group had at the last judgement."""
     least = group.before.excess_ms / 2 if group.before else 0.0
     return bool(_levels(rows, columns, group.first, taken).min() >= least)
 
 
 def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[int] = ()) -> Floats:
-    """Return the mean excess in own time of some ranks since a step, [C], over all ranks that are not slow either."""
+    """Return the mean excess [C] of some ranks in own time since a step, compared with the ranks that are not slow."""
     rest = np.delete(np.arange(len(rows.world.ranks)), [*columns, *slow])
     mine, theirs = (
         rows.phases_ms(some, rows.index(first)).sum(axis=2) for some in (columns, sample_of_peers(rest.tolist()))
@@ -118,7 +118,7 @@ def _changes(
 ) -> list[_Change]:
     """Return the changes behind the signals of columns, the strongest first.
 
-    Only the strongest signals are analysed; the others get the change of a strong one near them.
+    Only the strongest signals are analysed; each of the others gets the change of the nearest strong signal.
     """
     known: list[tuple[Signal, _Change]] = []
     for column, candidates in signals[:STRONGEST]:
@@ -127,7 +127,7 @@ def _changes(
         known += list(islice(lasting, 1))
     changes = [change for _, change in known]
     for column, candidates in signals[STRONGEST:] if known else ():
-        signal = max(candidates, key=lambda one: one.z)  # Phases that only seem slower are weaker.
+        signal = max(candidates, key=lambda one: one.z)  # The strongest signal is in the phase that really changed.
         near, change = min(known, key=lambda one: (one[0].up is not signal.up, abs(one[0].step - signal.step)))
         is_near = near.up is signal.up and abs(near.step - signal.step) <= REFINED_STEPS
         changes.append(replace(change, column=column) if is_near else _Change(column, signal.step, signal.up, None))
@@ -137,8 +137,8 @@ def _changes(
 def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
     """Return the change behind a signal, with its most likely first step; None if own time does not show it.
 
-    The detector subtracts from each phase its share of own time. Therefore a phase also seems slower if the others
-    became faster, and only the times themselves show which phase changed, and in which direction.
+    The detector subtracts its share of own time from each phase, so a phase also seems slower if other phases became
+    faster. Therefore the times themselves decide which phase changed, and in which direction.
     """
     near = rows.index(signal.step)
     begin = max(0, min(rows.index(signal.step - REFINED_STEPS), near - FEWEST_ROWS))
@@ -155,7 +155,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
     way = 1 if up else -1
     if signal.evidence == "change" and len(times) >= FEWEST_ROWS:
         values = times.sum(axis=1) if signal.series == "own" else times[:, place]
-        # Stretches that have ended are skipped: the steps after the last of them have only this rise.
+        # Skip earlier slowdowns of the same ranks that have ended, so that the series has only one rise.
         over = [one.until for one in before if one.until is not None and _is_of(one, column, rows)]
         skipped = max((rows.index(until) + 1 - begin for until in over if until < signal.step), default=0)
         skipped = min(max(skipped, 0), at)
@@ -171,7 +171,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
 
 
 def _rise(times: Floats, at: int) -> Floats:
-    """Return by how much the mean of each phase rose at an index, or its level if few values precede it, [5]."""
+    """Return the rise of each phase's mean at an index, [5]; if few values precede it, the mean after it."""
     rise: Floats = times[at:].mean(axis=0) - (times[:at].mean(axis=0) if at >= FEWEST_ROWS else 0.0)
     return rise
 
@@ -192,7 +192,7 @@ def _is_of(one: Slowdown, column: int | None, rows: RunRows) -> bool:
 
 
 def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
-    """Yield groups of changes whose first steps are close, separating those that are plainly in different phases."""
+    """Yield groups of changes whose first steps are close; changes in clearly different phases are separated."""
     cluster: list[_Change] = []
     for change in [*sorted(changes, key=lambda one: one.step), None]:
         if cluster and (change is None or change.step - cluster[-1].step > TOGETHER_STEPS):
@@ -210,18 +210,18 @@ def _slow_since(
 ) -> tuple[Sequence[int], Changed]:
     """Return the columns that are slow since a step at which some ranks changed, and which ranks changed.
 
-    Signals compare ranks with each other, and several at a step need not include all ranks that changed. Each rank's
-    times before it do, and show whether the slower ranks became slower or the others faster.
+    Signals alone do not decide this, because some ranks that changed may have no signal yet. Each rank's times before
+    and after the step show whether the slower ranks became slower or the others faster.
     """
     up, down = (
         sorted({one.column for one in together if one.up is way and one.column is not None}) for way in (True, False)
     )
     at = rows.index(first)
     if len(rows.world.ranks) == 2 and at >= FEWEST_ROWS > len(rows) - at:
-        return (), "unknown"  # Soon, their past will show which of the two changed.
+        return (), "unknown"  # A few steps later, a comparison with their past shows which of the two changed.
     rises, strays = _rises(rows, at, phase)
     if not len(rises) or len(rises) in {len(up), len(down)}:
-        # Nothing is known from before: the time of most ranks is the usual one, and ranks may always differ a little.
+        # There is no past to compare with: name those with a signal that have at least half of the largest excess.
         if 1 < len(up) < len(rows.world.ranks):
             levels = _levels(rows, up, first)
             up = [column for column, level in zip(up, levels.tolist(), strict=True) if level >= levels.max() / 2]
@@ -229,13 +229,12 @@ def _slow_since(
     if up or down:
         high = series_median(rises[up] if up else np.delete(rises, down))
         low = series_median(rises[down] if down else np.delete(rises, up))
-    else:  # At least a quarter of the ranks rose, or the median would not have; the others may be as before.
+    else:  # Only the median of all ranks has a signal: at least a quarter of the ranks rose.
         high, low = float(np.quantile(rises, 0.75)), 0.0
-    # A few ranks may be similar by chance, and rare long steps do not move a median: then only signals show who
-    # changed.
+    # The spread within both sides is the noise. If it hides the difference between them, only signals count.
     noise = max(strays, series_median(np.minimum(np.abs(rises - high), np.abs(rises - low))))
     apart = max((high - low) / 2, PLAIN * noise)
-    # A rank that is close to neither side is not named yet.
+    # A rank that is close to neither side counts as not slow for now.
     is_slow, is_usual = rises - low >= apart, high - rises >= apart
     is_slow[up], is_slow[down] = True, False
     if high - low <= apart or not (up or down or is_usual.any()):
@@ -243,7 +242,7 @@ def _slow_since(
     slow = np.flatnonzero(is_slow).tolist()
     if high > -low:
         return slow, "these"
-    # If only a few ranks became faster, no rank delays them more than before.
+    # The others became faster. If they are a minority, most ranks are as before, and none of them is a straggler.
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
@@ -251,7 +250,8 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     """Compare the medians of a phase, or of own time, of each rank before a row and from it on.
 
     Returns:
-        [R] the rises, empty if nothing is known from before; and the median deviation of a rise by chance.
+        [R] the rises, empty if there are too few rows before or after; and the standard error of a rise, as a median
+        deviation.
 
     """
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
@@ -263,13 +263,13 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     for part in ((begin, at), (at, end)):
         values = rows.phases_ms(every, *part)[..., chosen].sum(axis=2).T
         levels.append(row_medians(values))
-        # The median of independent normal values has pi/2 times the variance of their mean.
+        # Variance of a median of normal values: pi/2 times the variance of their mean.
         variances.append(np.pi / 2 * np.square(row_medians(np.abs(values - levels[-1][:, None]))) / values.shape[1])
     return levels[1] - levels[0], series_median(np.sqrt(variances[0] + variances[1]))
 
 
 def scope_of_columns(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
-    """Return what the ranks in these columns are: one rank, all ranks of some hosts, or several ranks."""
+    """Return the scope of these columns: "rank" for one, "host" for all ranks of some hosts, else "ranks"."""
     if len(columns) == 1:
         return "rank"
     mine = {hosts.get(ranks[place]) for place in columns}
