@@ -21,7 +21,7 @@ def exit_code(
 ) -> tuple[int | None, str | None]:
     """Return the exit code of the job, or None with a line that says why it is unknown.
 
-    Both are None for a job that somebody stopped. Exit codes come from the kernel: the launcher's, or those
+    Both are None if a user stopped the job through ddpmon. Exit codes come from the kernel: the launcher's, or those
     of the ranks where there is no launcher. Where the kernel has none, the code is 0 if every rank said goodbye without
     a failure.
     """

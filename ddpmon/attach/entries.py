@@ -16,22 +16,22 @@ from ddpmon.runs import Process, plain_file
 from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 ASK_S = 3.0
-"""Time for a rank to return to Python code, before ddpmon asks py-spy where the rank is."""
+"""Seconds for a rank to return to Python code, after which py-spy reads the rank's stack."""
 _UNDER_WAY = {ENTERING, WAITING, STARTING}
 _LARGEST_REPLY = 1 << 16
 
 
 class Entries:
-    """One round through all ranks of a job, in which each rank runs the same Python code and answers."""
+    """Makes each rank of a job run the same Python code once, and collects the answers."""
 
     def __init__(self, ranks: Iterable[Attached], folder: Path, text: Callable[[Path], str], what: str) -> None:
         """Begin to enter every rank.
 
         Args:
             ranks: Ranks to enter.
-            folder: Folder for the files of the round.
+            folder: Folder for the code and answer files.
             text: Returns the code for a rank; gets the path of the file that the code writes its answer to.
-            what: Beginning of the names of the files of the round.
+            what: Prefix of the names of these files.
 
         """
         self.ranks = [dataclasses.replace(each, state=ENTERING, why="") for each in ranks]
@@ -83,7 +83,7 @@ class Entries:
         return rank
 
     def _place(self, process: Process) -> str:
-        """Return the line of code in which a rank is, in words; "" while py-spy still looks."""
+        """Return a phrase with the line of code that a rank executes; "" while py-spy is still reading its stack."""
         program = stacks.py_spy()
         if program is None:
             return stacks.NO_PY_SPY
@@ -110,7 +110,7 @@ class Entries:
 
     @property
     def entering(self) -> bool:
-        """Return whether the debugger is still at work in any rank."""
+        """Return whether a debugger is still attached to any rank."""
         return any(each.state == ENTERING for each in self.ranks)
 
 

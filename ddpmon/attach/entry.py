@@ -23,7 +23,7 @@ from ddpmon.launch import processes
 from ddpmon.runs import Process, proc
 
 HOLD_S = 30.0
-"""Longest time for a debugger to stop a process. This takes long while one of its threads is in the kernel."""
+"""Longest time in seconds for a debugger to stop a process. A thread that is in the kernel delays the stop."""
 _PYTHON_NAMES = ("libpython", "python", "pypy")
 _C_NAMES = ("libc.so", "libc-", "ld-musl")
 _ADD, _RUN, _MMAP = "Py_AddPendingCall", "PyRun_SimpleString", "mmap"
@@ -158,7 +158,7 @@ class Entry:
             process: The process to enter.
             text: Python code for it to run.
             folder: Folder for the files of this entry.
-            name: Beginning of the names of these files.
+            name: Prefix of the names of these files.
 
         Raises:
             EntryError: The process cannot be entered.

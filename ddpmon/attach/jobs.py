@@ -30,7 +30,7 @@ _ELASTIC = "TORCHELASTIC_RUN_ID"
 _TORCHRUN = (b"torchrun", b"torch.distributed.")
 """Words in the command line of torchrun."""
 _INIT = 1
-"""Process that adopts ranks whose launcher died. In a container it may be torchrun itself."""
+"""Pid of the init process, which adopts ranks whose launcher died. In a container this may be torchrun itself."""
 _DEEPSPEED = b"deepspeed.launcher.launch"
 _SPAWNED = "--multiprocessing-fork"
 _WATCHED = "DDPMON_RUN_ID"
@@ -49,7 +49,8 @@ class RankProcess:
     has_launcher: bool
     """True if the parent is a launcher, which forwards signals to its ranks or ends them. A shell is none."""
     has_group: bool
-    """True if the process has set up a process group. Before that it still imports, and is no rank yet."""
+    """True if the process has created a process group. Before that it is still starting, and does not count as a
+    rank."""
     watched: bool = False
     """True if ddpmon started the process or has attached to it."""
 
@@ -232,7 +233,7 @@ def _job(group: list[RankProcess], stats: Mapping[int, Stat]) -> TrainingJob:
 
 
 def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...], of_child: Mapping[str, str]) -> bool:
-    """Return whether a process started a rank as a launcher does.
+    """Return whether a rank's parent process is its launcher, not a shell or a scheduler.
 
     Args:
         pid: The possible launcher.

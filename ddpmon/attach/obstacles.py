@@ -106,7 +106,7 @@ def tracing_denied(pid: int) -> str:
 
 
 def way_out() -> str:
-    """Return how to get permission to trace other processes of this user."""
+    """Return an instruction for the user: how to get permission to trace other processes of this user."""
     scope = proc.ptrace_scope()
     if scope == 1:
         return "allow tracing with: sudo sysctl kernel.yama.ptrace_scope=0"

@@ -42,7 +42,7 @@ class Frame:
 class Question:
     """One py-spy process that reads the stack of a rank's main thread.
 
-    It starts at once; the constructor raises OSError if it cannot.
+    The constructor starts py-spy, and raises OSError if that fails.
     """
 
     def __init__(self, program: str, process: Process, folder: Path) -> None:

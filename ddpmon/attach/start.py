@@ -1,4 +1,4 @@
-"""Makes a run of a job that is already training. Standard library only."""
+"""Creates a run for a job that is already training. Standard library only."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def attach(
 
 
 def run_of(job: TrainingJob, run_id: str) -> Run:
-    """Return a run that describes the job and has not started."""
+    """Return a new run that describes the job; its supervisor has not started yet."""
     script, *args = job.command
     return new_run(
         run_id,

@@ -1,7 +1,7 @@
 """python -m ddpmon.attach.supervisor RUN_ID: enter the ranks of a job, watch it until it ends, or remove the probe.
 
-It does for a job that ddpmon did not start what `ddpmon.launch.supervisor` does for one that it did. Only the hub is
-its child, and no process of the job ends when it does. Standard library only.
+It is the counterpart of `ddpmon.launch.supervisor` for a job that ddpmon did not start. Only the hub is its child, and
+the job's processes go on if it ends. Standard library only.
 
     SIGRTMIN          detach: remove the probe from all ranks; the job goes on
     SIGTERM, SIGINT   stop the job: signal its launcher, or without one its ranks, and SIGKILL them after the grace
@@ -40,7 +40,7 @@ BUSY_S = 0.05
 LEAVING_S = 20.0
 """Longest time for ranks to remove the probe. A rank in C code removes it when it returns, even after this time."""
 RESTART_S = 30.0
-"""Longest time for a launcher whose ranks have ended to end too, or to start new ranks."""
+"""Seconds after the end of all ranks within which their launcher must end or start new ranks."""
 SEARCH_S = 2.0
 """Interval of the search for ranks that the launcher has started anew."""
 SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
@@ -246,7 +246,7 @@ class Supervisor(Supervising):
         if self.run.detaching:
             self._leave("")
         elif under_way := [each for each in attached if each.state in {ENTERING, WAITING, STARTING}]:
-            self._enter(under_way)  # A rank that runs the code twice keeps the probe that it has.
+            self._enter(under_way)  # If a rank runs the code a second time, it keeps its first probe.
         say("this supervisor replaces one that was killed")
 
     def _let_debuggers_end(self) -> None:
@@ -341,7 +341,7 @@ def _command_lines() -> Iterator[list[bytes]]:
 
 
 def main() -> None:
-    """Become the supervisor that run.json names, in a process of its own, then supervise."""
+    """Become, in a process of its own, the supervisor recorded in run.json, and supervise the run."""
     file, takes_over, _ = become_supervisor("ddpmon.attach.supervisor", SIGNALS, say)
     Supervisor(file, takes_over).supervise()
 

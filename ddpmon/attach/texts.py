@@ -16,7 +16,7 @@ PACKAGES = ("ddpmon", "msgspec", "psutil", "pynvml")
 """Packages that the probe imports."""
 
 BEGUN = ".begun"
-"""Suffix of the file that the code creates first, beside the file for its answer."""
+"""Suffix of the file that the code creates when it begins to run, beside the file for its answer."""
 _FRAME = """
 def attempt():
     import json, os, sys

@@ -13,7 +13,7 @@ from ddpmon.runs import Run
 from ddpmon.runs.attached import ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 ANSWER_S = 5.0
-"""Time for ranks to return to Python code, before the user reads which ranks have not."""
+"""Seconds for ranks to return to Python code, after which the user gets a list of those that have not."""
 GONE_S = 45.0
 _POLL_S = 0.05
 

@@ -21,8 +21,8 @@ SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
 HOST_PIDS = "pid:[4026531836]"
 """The machine's own pid namespace, in which NVML reports pids (PROC_PID_INIT_INO in Linux's proc_ns.h)."""
 SHM_SMALL_BYTES = 1 << 30
-"""Less shared memory than this gets a note: Docker's default of 64 MiB is full with two workers that load images. The
-limit itself is a judgement.
+"""Shared memory below this number of bytes gets a note. Two workers that load images fill Docker's default of 64 MiB;
+the limit itself is an estimate.
 """
 
 

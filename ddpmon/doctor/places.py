@@ -74,7 +74,7 @@ def sockets() -> Check:
 
 
 def _takes_a_database(folder: Path) -> bool:
-    """Return whether SQLite can write a recording to the folder. Writes a small database and deletes it."""
+    """Return whether SQLite can write to the folder, by writing and deleting a small database."""
     path = folder / ".doctor.db"
     try:
         with contextlib.closing(sqlite3.connect(path)) as db:

@@ -13,7 +13,7 @@ from ddpmon.glyphs import in_ascii
 SMALLEST = 60, 12
 """Columns and rows below which the dashboard shows only its first lines."""
 WHOLE = 80, 24
-"""Columns and rows from which on every screen is complete."""
+"""Smallest size in columns and rows at which every screen is complete."""
 _SHOWS_ALL = f"{WHOLE[0]}x{WHOLE[1]} shows all"
 _FULL_COLOUR = {"truecolor", "24bit"}
 _OPTION_S = 2.0

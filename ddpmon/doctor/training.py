@@ -19,7 +19,7 @@ from ddpmon.launch.env import rank_environment
 from ddpmon.launch.spec import check_torch
 
 ASKED_S = 120.0
-"""Time limit for importing torch, generous enough for a cold network file system."""
+"""Time limit in seconds for importing torch, long enough for a network file system with an empty cache."""
 OLDEST = (2, 4)
 """The oldest torch for which `benchmarks/versions.py` compared weights."""
 DRIVER = Path("/dev/nvidiactl")

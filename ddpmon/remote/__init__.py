@@ -7,7 +7,7 @@ command line ──────── ssh -T HOST ══ login ══ ddpmon _th
 address    parses USER@HOST:RUN, and builds the command line that reaches it
 ssh_line   runs one ssh, from the login to the reason of its end
 channel    defines the messages of both sides, and their frames
-relay      is the far side: it forwards a source over the line
-source     is the near side: a source whose run is on another machine, and the other runs there
+relay      forwards a source over the line (the far side, on the run's machine)
+source     reads a run and the list of runs of the other machine (the near side, in the dashboard)
 remote_command  runs any other command on the other machine
 """

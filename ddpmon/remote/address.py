@@ -1,4 +1,4 @@
-"""Finds out from a word whether a run is here or on another machine that ssh reaches.
+"""Parses a run's name on the command line, which may name a run on another machine that ssh reaches.
 
     USER@HOST:RUN   HOST:RUN     a run there, by its name or the beginning of its id
     USER@HOST       HOST:        the latest run there
@@ -32,7 +32,7 @@ exec)."""
 OPTIONS = (
     "-T", "-a", "-x",
     "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
-    "-o", "ClearAllForwardings=yes",  # The configured forwardings belong to another session, whose ports are taken.
+    "-o", "ClearAllForwardings=yes",  # Another session may already use the forwarded ports.
     "-o", "RemoteCommand=none",
     "-o", "ConnectTimeout=20",  # The kernel's own timeout takes minutes, without any message.
 )  # fmt: skip

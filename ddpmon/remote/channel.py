@@ -31,7 +31,7 @@ GREETING_MOST = 1 << 17
 MOST_BYTES = 16 << 20
 """Largest size of a message in bytes, compressed or not."""
 CREDITS = 2
-"""Most snapshots in transit: a slow line gets fewer, a stopped reader none."""
+"""Largest number of unacknowledged snapshots, so that a slow line gets fewer snapshots and a stopped reader none."""
 BEAT_S = 1.0
 """Longest interval, in seconds, between two heartbeats of the far side."""
 
@@ -46,7 +46,7 @@ class About(msgspec.Struct, array_like=True, tag="about"):
 
 
 class Remark(msgspec.Struct, array_like=True, tag="sorry"):
-    """A line for the user: why a request cannot be met, or what was done there without a request.
+    """A message for the user from the far side: why a request failed, or what happened without one.
 
     As the first message, it means that there is no such run, and the line ends.
     """
@@ -94,7 +94,7 @@ class Taken(msgspec.Struct, array_like=True, tag="taken"):
 
 
 class Want(msgspec.Struct, array_like=True, tag="want"):
-    """Requests the parts that the near side shows; they are sent from now on."""
+    """Tells the far side which parts of snapshots to send from now on."""
 
     view_request: ViewRequest = ViewRequest()
     printed: bool = False

@@ -45,7 +45,7 @@ PRINTED_S = 0.5
 RUNS_S = 2.0
 MOST_RUNS = 500
 LEAST_LINES = 50
-"""Lines of one rank that are sent at once, however many ranks there are, if they are not too long."""
+"""Minimum number of lines of each rank that are sent at once, unless they exceed `PRINTED_LETTERS`."""
 PRINTED_LETTERS = 2 << 20
 """Most characters of all ranks' lines that are sent at once."""
 _CHUNK = 1 << 16
@@ -134,7 +134,7 @@ class Relay:
         if shot is not None and shot is not self._sent and self._credits > 0:
             self._credits -= 1
             base = self._sent.version if self._sent is not None and self._sent.epoch == shot.epoch else 0
-            # The line itself compresses.
+            # The changes are sent uncompressed, because the line's own stream compresses them.
             self._viewer, changes = self._viewer.answer(shot, self._want.view_request, base, level=0)
             self._sent = shot
             self._send(Shot(changes))
@@ -159,7 +159,7 @@ class Relay:
         return True
 
     def _as_message(self, listed: Listed) -> RunThere:
-        # The run's arguments and variables stay there: they may be secrets, and nothing is started from the near side.
+        # The run's arguments and variables are not sent: they may hold secrets, and the near side does not need them.
         run, verdict = listed.run, self._all.verdict(listed)
         run = dataclasses.replace(
             run,

@@ -1,4 +1,4 @@
-"""Runs any other command on the machine of its run; its output, its exit code and Ctrl-C pass through.
+"""Runs a command of ddpmon on the run's machine over ssh, and passes on its output, its exit code and Ctrl-C.
 
 Without a terminal at the far side, Ctrl-C does not reach the command there, and a command that prints nothing does not
 notice the end of ssh. So both use standard input: one byte means Ctrl-C, and the end of the input means the end of ssh.

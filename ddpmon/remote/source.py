@@ -1,4 +1,4 @@
-"""The near side of a line: a source whose run is on another machine, and that machine with its other runs.
+"""The near side of a line: the source of a run on another machine, and the list of the runs there.
 
 A thread of its own reads the messages. A line that is cut reconnects by itself, after growing pauses. Until then the
 last snapshot stays, and `silent_for` says how old it is.
@@ -44,11 +44,11 @@ from ddpmon.source.run_list import Listed, ListedVerdict
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds before each reconnection; the last value is repeated."""
 HELD_S = 10.0
-"""Seconds that a line must have lasted for the pauses to start anew."""
+"""Seconds that a connection must last to reset the pauses to the first one."""
 GIVE_UP_S = 30.0
-"""Seconds without data after which a line is cut: a heartbeat is due every second."""
+"""Seconds without data after which the connection is closed as dead; a heartbeat is due every second."""
 LOOKED_AT_S = 5.0
-"""Seconds without a reader after which a list is no longer requested."""
+"""Seconds after the last read of the list of runs, or of the ranks' output, after which it is no longer requested."""
 _POLL_S = 0.25
 
 
@@ -78,7 +78,7 @@ class RemoteSource:
         self._trouble = ""
         self._news: deque[str] = deque(maxlen=8)
         self._versions = ""
-        """The notice that ddpmon there has another version."""
+        """Message to the user that ddpmon on the other machine has another version; "" if it has the same."""
         self._outgoing: deque[FromHere] = deque()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -114,7 +114,7 @@ class RemoteSource:
 
     @classmethod
     def beside(cls, address: Address) -> RemoteSource:
-        """Return another run of a machine that needs no prompt to log in. Return at once; a thread logs in."""
+        """Return a run on another machine at once, and log in on a thread. The login must work without a prompt."""
         source = cls(address)
         source._thread.start()
         return source
@@ -143,7 +143,7 @@ class RemoteSource:
         return since if since > 2 * BEAT_S else self._beat.silent_s
 
     def trouble(self) -> str:
-        """Return why no data comes, if the line is the cause."""
+        """Return why no data arrives if the connection is the cause; "" otherwise."""
         if self._trouble:
             return self._trouble
         if time.monotonic() - self._beat_at > 2 * BEAT_S:

@@ -75,7 +75,7 @@ class Line:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._early = b""
-        """Bytes that arrived after the greeting."""
+        """Bytes that were read together with the greeting and follow it."""
         started = command(address.host, words, unattended=unattended)
         try:
             self._ssh = subprocess.Popen(
@@ -216,7 +216,7 @@ class Line:
                 return
             data, self._unshown = self._unshown, b""
             with contextlib.suppress(OSError, ValueError):
-                # This stream makes the text plain at a terminal.
+                # sys.stderr removes control characters if it is a terminal.
                 sys.stderr.write(self._decoder.decode(data).replace("\r", ""))
                 sys.stderr.flush()
 

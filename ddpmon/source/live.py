@@ -70,7 +70,8 @@ class RankLog:
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
-"""Seconds without an answer after which a request is repeated. A live hub answers every second, so none received it."""
+"""Seconds without an answer after which a request is repeated. A live hub answers every second, so the request was
+lost."""
 SEE_TO_S = 5.0
 """Seconds between two checks whether the run's supervisor is alive."""
 

@@ -1,4 +1,4 @@
-"""Plays a recording through time, behind the interface of a live run and with a cursor."""
+"""The source of a replay: plays a recording through the same interface as a live run, with a cursor."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ReplaySource(EndedSource):
     def cursor(self) -> TapePosition:
         with self._turn:
             self._move()
-            arrived = self._paused and self._shown == self._at  # else the shown snapshot is an earlier one
+            arrived = self._paused and self._shown == self._at  # else an earlier snapshot is still shown
             return TapePosition(self._at - self._begin, self._end - self._begin, self._speed, arrived)
 
     def toggle(self) -> None:

@@ -102,7 +102,7 @@ class AllRuns:
             return ListedVerdict()
         cached = self._verdicts.get(run.id)
         if cached is None:
-            # Asked first: a report that is written between two looks would count as missing for ever.
+            # Query this first: otherwise a report that is written in between would be cached as missing.
             comes = run.supervised()
             cached = _verdict(run)
             if not cached.sentence and comes:
