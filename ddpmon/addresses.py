@@ -8,9 +8,9 @@ import ipaddress
 import socket
 
 OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
-"""Addresses that nobody has (RFC 5737, RFC 3849), so that the route to them is the route out of this machine."""
+"""Reserved addresses (RFC 5737, RFC 3849) that no machine has, so the route to them is this machine's default route."""
 DISCARD = 9
-"""A port; its number does not matter, because nothing is sent."""
+"""Port to look up a route with. Any number works, because nothing is sent."""
 
 
 def split(endpoint: str) -> tuple[str, int]:
@@ -27,7 +27,7 @@ def split(endpoint: str) -> tuple[str, int]:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it is written before a port: an IPv6 address in brackets."""
+    """Return a host in the form that can precede `:PORT`: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -53,7 +53,8 @@ def is_own(host: str, port: int) -> bool:
 
 
 def own_for_others(host: str) -> str:
-    """Return this machine's address on the route to a host that every node reaches.
+    """Return the address of this machine under which the other nodes can reach it, given a host that every node
+    reaches.
 
     If the host is this machine, its name may resolve to loopback on this machine only (Debian's 127.0.1.1). Then the
     route out of this machine is used.

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 
 class Probe(Protocol):
-    """Receives a script's calls."""
+    """Interface of the probe, which receives the script's calls to this module."""
 
     def log(self, values: dict[str, float]) -> None:
         """Record values of the current step."""
@@ -63,7 +63,7 @@ _flops_at = 0.0
 def flops(step: float, peak: float) -> None:
     """Show the model FLOPs utilization of this rank as `mfu`: call it once in each step, at the same place.
 
-    The first call only starts the clock. Time between two calls counts, also that of an evaluation between them.
+    The first call only starts the clock. The whole time between two calls counts, including evaluations.
 
     Args:
         step: Floating-point operations of this rank's model in a step, forward and backward.
@@ -92,9 +92,10 @@ class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
     """Mark one step of a loop: `with ddpmon.step(samples=64, total=5000):`.
 
     Args:
-        samples: How many samples this rank processes in the step, if the first dimension of the batch does not tell.
-        total: How many steps this run will have, without those before a checkpoint that it resumes from. With it, the
-            dashboard can show how long the run still takes.
+        samples: Number of samples that this rank processes in the step, if it is not the first dimension of the batch.
+        total: Number of steps that this run will have, without those before a checkpoint that it resumes from. The
+        dashboard
+            needs it to show the remaining time.
 
     """
 

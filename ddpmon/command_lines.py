@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _ENDS_OPTIONS = frozenset("cm")
-"""Letters of flags that end the interpreter's options: code, or a module, follows."""
+"""Letters of the flags -c and -m, which end the interpreter's options because code or a module follows."""
 _TAKES_VALUE = frozenset("WX")
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
 

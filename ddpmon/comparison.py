@@ -25,7 +25,13 @@ CERTAINTY = (
 
 
 def build(a: Run, b: Run) -> dict[str, Any]:
-    """Compare B with A, schema 1. Raise UsageError if one has too few steps, RecordingError if one cannot be read."""
+    """Compare run B with run A, and return the result in schema 1.
+
+    Raises:
+        UsageError: A run has too few steps.
+        RecordingError: A recording cannot be read.
+
+    """
     (world_a, findings_a), (world_b, findings_b) = _read(a), _read(b)
     return diff(a, b, compare_runs(world_a, world_b, findings_a, findings_b))
 
@@ -39,7 +45,7 @@ def _read(run: Run) -> tuple[World, list[Finding]]:
 
 
 def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain values. What was not measured is None."""
+    """Return a comparison as plain values; those that were not measured are None."""
     losses = comparison.losses
     return {
         "schema": SCHEMA,
@@ -161,7 +167,9 @@ def _loss(value: float | None, sign: str = "") -> str:
 
 
 def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the labelled sentences after the numbers: the critical rank ("Who"), findings ("Gone", …), "Note"."""
+    """Return (label, sentence) pairs that follow the numbers: the critical rank ("Who"), findings ("Gone", …), notes
+    ("Note").
+    """
     critical_ranks = []
     for name in ("a", "b"):
         critical = made[name]["critical"]
@@ -184,7 +192,7 @@ def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _costs(pair: dict[str, Any]) -> str:
-    """Return what a finding that both runs have costs in each; "" if that is measured in neither."""
+    """Return the cost of a common finding in each run, as text; "" if neither run measured it."""
     costs = [pair[name]["cost_ms"] for name in ("a", "b")]
     if all(cost is None for cost in costs):
         return ""

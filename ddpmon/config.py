@@ -67,14 +67,14 @@ _TABLES = {name.partition(".")[0] for name in _BY_NAME if "." in name}
 
 @dataclass(frozen=True)
 class Config:
-    """The values of the file. Checks that need the dashboard's modules are not made here."""
+    """The values of the config file. `tui.config_check` makes the checks that need the dashboard's modules."""
 
     path: Path
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values by the name of the setting; only those that the file has."""
     keys: Mapping[str, Any] = field(default_factory=dict)
-    """New keys of the dashboard, by the keys that they replace. A table with a screen's name is for that screen
-    only."""
+    """New keys of the dashboard, each under the key that it replaces. A nested table with a screen's name holds
+    replacements for that screen only."""
     themes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -191,7 +191,7 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
 
 
 def apply(environ: MutableMapping[str, str]) -> None:
-    """Set the variables that the file has values for and the environment does not, because the commands read those.
+    """Set the environment variables for which the file has a value and the environment has none.
 
     Raises:
         UsageError: The file cannot be used, or the variable of the units has another value.

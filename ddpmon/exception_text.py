@@ -35,7 +35,7 @@ def in_one_line(lines: Sequence[str]) -> str:
 
 
 def whole_sentences(text: str, room: int) -> str:
-    """Return the sentences that fit into so many characters, or else the words, and a sign that more followed."""
+    """Return the whole sentences that fit into `room` characters, or else whole words; mark text that was cut."""
     if len(text) <= room:
         return text
     begun = text[: room - 2]

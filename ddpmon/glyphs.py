@@ -25,14 +25,12 @@ _UPPER, _LOWER = 0b0001_1011, 0b1110_0100
 
 
 def started_with() -> dict[str, str]:
-    """Return the environment with the LC_CTYPE that this process was started with: in "C", Python sets another (PEP
-    538).
-    """
+    """Return the environment with LC_CTYPE as this process was started; Python replaces "C" (PEP 538)."""
     ctype = _ctype_at_start()
     return dict(os.environ) if ctype is None else {**os.environ, "LC_CTYPE": ctype}
 
 
-@cache  # It does not change, and reading it takes milliseconds on some systems.
+@cache  # Cached, because the value is constant and takes milliseconds to read on some systems.
 def _ctype_at_start() -> str | None:
     """Return the LC_CTYPE at the process's start; None if the system does not tell."""
     try:

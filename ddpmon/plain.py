@@ -1,4 +1,4 @@
-"""Makes text from outside safe to print: it may contain anything that a terminal obeys.
+"""Makes text from outside safe to print by removing escape sequences and other control characters.
 
 Names, errors, scripts and logs are made plain where lines are built from them. In addition, everything that a command
 prints to a terminal passes through `PlainOutput`, including texts of click and of Python.
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
 _MARKS = 4
-"""Most accents over one letter; a terminal would draw hundreds of them over the lines around it."""
+"""Largest number of combining accents per letter. A terminal would draw hundreds of them over neighbouring lines."""
 
 
 def plain(line: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 HIDDEN = "…"
 """Text that replaces a hidden value."""
 MIN_VALUE = 6
-"""Fewest characters of a value that is searched for without a name beside it."""
+"""Smallest number of characters of a known secret that is hidden wherever it occurs."""
 
 _STRONG = frozenset(
     {
@@ -32,21 +32,21 @@ _STRONG = frozenset(
 _WEAK = frozenset(
     {"token", "key", "apikey", "pwd", "pw", "pass", "auth", "bearer", "jwt", "cookie", "sig", "signature"}
 )
-"""Words that name a secret only at the end of a name: a key's width and a token's name are not secret."""
+"""Words that name a secret only as the last word of a name: `api_key` is one, `key_dim` is not."""
 _JOINED = (*sorted(_STRONG), "apikey", "accesskey", "secretkey", "privatekey", "accesstoken", "authtoken")
-"""Ends of names that are written as one word: PGPASSWORD."""
+"""Endings that mark a name written as one word, such as PGPASSWORD, as a secret."""
 _ABOUT = frozenset(
     {"file", "path", "dir", "name", "id", "len", "length", "dim", "size", "count", "type", "ttl", "timeout", "env"}
 )
-"""Words at the end of a name that describes something about a secret."""
+"""Last words of names that only describe a secret, such as `password_file`."""
 _NO_SECRETS = frozenset({"pwd", "oldpwd"})
 """Names of the working folder, which every environment has."""
 _PLAIN_TOKENS = frozenset(
     {"num", "n", "max", "min", "per", "pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "stop", "image"}
 )
-"""Words before "token" with which it means a piece of text."""
+"""Words before "token" that make it a unit of text, as in `max_token`."""
 _PLAIN_KEYS = frozenset({"sort", "group", "dict", "label", "text", "image", "input", "target", "public"})
-"""Words before "key" with which it is not a secret but names something."""
+"""Words before "key" that make it an identifier and not a secret, as in `sort_key`."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?|true|false|none|null", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Finds a process's place among the tasks of a job from variables; each launcher sets its own.
+"""Reads a process's rank and job size from the environment variables that its launcher sets.
 
 Standard library only.
 """
@@ -14,7 +14,7 @@ class Task:
     """One of several processes that a launcher started."""
 
     job: str
-    """An id that all tasks of a job share, and no other job on this machine has; "": the launcher gives none."""
+    """Id of the job, shared by all of its tasks and unique on this machine; "" if the launcher sets none."""
     rank: int
     size: int
     local_rank: int | None = None
@@ -53,7 +53,7 @@ _LAUNCHERS = (
 
 
 def task(environment: Mapping[str, str], parent: str = "") -> Task | None:
-    """Return this process's place among several; None if no launcher sets one.
+    """Return this process's place among the tasks of its job; None if no launcher's variables are set.
 
     Args:
         environment: The variables.

@@ -30,7 +30,7 @@ def build(device: torch.device) -> nn.Module:
 
 
 def seconds(model: nn.Module, loader: DataLoader, here: Here, faults: Faults) -> float:
-    """Return the time of the steps over the loader, after a few to warm up."""
+    """Return the seconds that the steps over the loader take, without the first few, which warm up."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     faults.inject(model.module, optimizer)
     for step, (inputs, targets) in enumerate(loader, 1):
@@ -47,7 +47,7 @@ def seconds(model: nn.Module, loader: DataLoader, here: Here, faults: Faults) ->
 
 
 def finish(here: Here) -> None:
-    """Wait until the GPU has finished what is queued."""
+    """Wait until the GPU has finished all queued work."""
     if here.device.type == "cuda":
         torch.cuda.synchronize()
 

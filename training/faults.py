@@ -1,4 +1,4 @@
-"""Inject faults, to see what a dashboard says about them.
+"""Inject faults into a training, to test whether a dashboard reports them correctly.
 
     --slow PHASE:RANK:MS     RANK takes MS milliseconds longer in PHASE of each step; append :FIRST-LAST to limit
                              the delay to these steps
@@ -124,7 +124,7 @@ class Faults:
     factor: float
     fail_at: int | None
     step: int = 1
-    """The step that the training loop is in."""
+    """Number of the current step of the training loop."""
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Self:

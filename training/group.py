@@ -22,7 +22,7 @@ class Here:
     world_size: int
     devices: list[torch.device]
     control: dist.ProcessGroup
-    """All ranks over gloo, whatever backend the gradients use. Small agreements on it make no GPU wait."""
+    """A gloo group of all ranks, for small messages that must not make a GPU wait. Gradients use another group."""
 
     @property
     def device(self) -> torch.device:

@@ -90,7 +90,7 @@ def train(
     faults = Faults.of(args)
     faults.inject(model.module, optimizer)
     torch.manual_seed(args.seed + here.rank)  # The weights exist; from here on each rank draws other numbers.
-    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # Its workers do too.
+    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # So do its workers.
     loader.worker_init_fn = stopping.own_process_group
     every = print_every or len(loader)
     total = args.epochs * len(loader)
@@ -105,7 +105,7 @@ def train(
             here.say(f"continues after step {step} of {total}, from {args.checkpoint}")
         else:
             ranks, step = state["run"]["world_size"], state["epochs"] * len(loader)
-            state = None  # Its random number generators belong to other ranks.
+            state = None  # The saved random number generators belong to other ranks.
             here.say(f"continues at step {step} of {total} with the weights of {ranks} ranks, from {args.checkpoint}")
 
     ahead = total - step  # Steps of this run, without those before the stop.

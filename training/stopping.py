@@ -22,7 +22,8 @@ AGREE_EVERY = 5
 
 
 class Stop:
-    """Turn a signal into one step at which all ranks stop, whenever it reaches them, or if it reaches only one.
+    """Makes all ranks stop after the same step, even if the stop signal reaches them at different times or reaches only
+    one.
 
     A rank that left at the step at which its own signal arrived would leave the others waiting for its gradients.
     So every few steps the ranks all-reduce the maximum of their stop flags. They read the result at the next check:
@@ -177,6 +178,7 @@ def _random_state(here: Here) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 
 def _identity(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments that identify a run: with another batch size, step 700 is another place in the data."""
+    """Return the arguments that must be equal to resume: another batch size would put step 700 elsewhere in the
+    data."""
     names = ("world_size", "batch_size", "seed", "lr", "dataset", "image_size")
     return {name: getattr(args, name) for name in names if hasattr(args, name)}

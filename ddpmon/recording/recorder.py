@@ -274,9 +274,7 @@ class Recorder:
                 print(f"the recording keeps growing, because ddpmon cannot merge its oldest steps: {error}", flush=True)
 
     def close(self) -> None:
-        """Write the remaining records, and merge the write-ahead log into the file, for readers that cannot use a
-        log.
-        """
+        """Write the remaining records, and merge the write-ahead log into the file if no other process reads it."""
         self.write_soon()
         self.write()
         if self.trouble:
