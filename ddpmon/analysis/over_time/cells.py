@@ -1,4 +1,4 @@
-"""Values through time as cells of one byte each (`messages.cells`), and rows of cells that stand for several ranks."""
+"""Values over time as cells of one byte (see `messages.cells`), and the worst cells of groups of ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 
 Bytes = NDArray[np.uint8]
 BINS = 256
-"""Number of bins that are kept at each resolution: as many columns as a wide terminal shows, in bounded memory."""
+"""Number of bins that are stored at each resolution: the number of columns of a wide terminal."""
 
 
 def quantise_values(values: Floats, has_value: Bools, low: float, high: float) -> Bytes:
@@ -36,7 +36,7 @@ def finite_range(values: Floats) -> tuple[float, float]:
 
 
 _MISSES = 20
-"""In a hot stretch, one bin in this number may be cool, because single steps vary."""
+"""One in this number of bins may be below the limit within a hot stretch, because single steps vary."""
 
 
 def worst_cells(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:
@@ -52,7 +52,7 @@ def worst_column(cells: Bytes, row: RankGroup) -> int:
 
 
 def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
-    """Return how much of a row is hot, and since when it has been hot.
+    """Return the share of hot (high) cells in a row, and the bin since which it has been hot.
 
     Args:
         cells: [bins] Cells of the row.

@@ -11,13 +11,13 @@ from ddpmon.analysis.statistics.arrays import Ints
 from ddpmon.analysis.steps.world import World
 
 KEPT_STEPS = 4096
-"""Number of latest steps to which samples that arrive later may belong."""
+"""Number of latest steps that are stored, because samples of them may arrive later."""
 MAX_WAITING = 64
-"""Number of samples of a rank that may wait for the end of the step in which they were taken."""
+"""Maximum number of samples of a rank that wait for the end of the step in which they were taken."""
 
 
 class GpuIdle:
-    """Combines samples of a world's ranks with its steps, in whatever order they come."""
+    """Assigns GPU samples of ranks to steps, in whatever order both arrive."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, int, float]] = []
@@ -39,7 +39,7 @@ class GpuIdle:
 
         Args:
             part: The steps.
-            ahead_us: [R] Lead of the clock of their ends over each rank's own clock.
+            ahead_us: [R] Offset in µs from each rank's own clock to the clock of `World.end_us`.
 
         """
         self._ahead_us = ahead_us
@@ -47,7 +47,7 @@ class GpuIdle:
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]
 
     def assign_samples(self, ranks: Sequence[int]) -> tuple[Ints, NDArray[np.float32], NDArray[np.int32]] | None:
-        """Assign samples to steps once those have come; drop samples from before the first step.
+        """Assign samples to the steps that have arrived; drop samples from before the first step.
 
         Returns:
             Steps [S]; for each rank, the sum of the idle shares of all samples that overlap a step [S, R]; and the

@@ -1,4 +1,4 @@
-"""Every rank through time, in bounded memory: bins of steps at several resolutions, and the whole run.
+"""Times of every rank over the run, in bounded memory: bins of steps at several resolutions, and the whole run.
 
 Every value is a mean over a bin. Own time and its phases are compared with the median of the other ranks in the same
 bin. A bin of a rank counts as late if it exceeds that median by more than the noise of such means, or if a finding says
@@ -25,22 +25,22 @@ from ddpmon.messages.cells import LEAST, MOST, NOTHING
 BINNED = ("own", *PHASES, "loss", "idle")
 """Quantities of the bins: times in ms, the loss, and the share of the time in which the GPU was idle."""
 OVER = (-0.25, 1.0)
-"""Scale of values relative to a median, as shares: from a quarter below to twice as much."""
+"""Scale of values relative to a median: from 25% below it to 100% above it."""
 IDLE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 IN_NOISE, LATE = 1, 2
-"""Cells of a judged map: within the noise; and late, by less than the second of HEAT_LEVELS."""
+"""Cell values of a judged map: within the noise; and late by the first of HEAT_LEVELS."""
 MIN_BINS = 5
-"""Minimum number of bins from which their noise can be measured."""
+"""Minimum number of bins for measuring their noise."""
 CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
-"""Probability that noise alone lights a cell, and number of cells of a map that it may light; the smaller limit
-counts."""
+"""Maximum probability that noise marks a cell as late, and maximum expected number of such cells in a map. The stricter
+limit applies."""
 NEGLIGIBLE = 0.02
-"""Smallest share that is worth showing."""
+"""Smallest excess that is shown, as a share."""
 APART = 64
-"""Number of bins after which wandering noise is no longer correlated with itself."""
+"""Distance in bins at which noise is no longer correlated."""
 SPIKES = 1.5
-"""Minimum value of a lit cell, as a multiple of the largest single spike of the median rank."""
+"""Minimum excess of a late cell, as a multiple of the largest single spike of a typical rank."""
 _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 """Ratio of the median square of a normal variable to its variance."""
 
@@ -59,7 +59,8 @@ class Grid:
     end_us: Ints
     """[bins] End of the last step of each bin; 0 if the bin has no step."""
     noise: float | None = None
-    """The share over the others up to which a cell counts as noise; None: there are too few bins to measure it."""
+    """The maximum excess over the other ranks, as a share, that counts as noise; None: there are too few bins to
+    measure it."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,15 @@ class LateSteps:
 
 
 class Heat:
-    """Means of every rank over bins of 1, 8, 64 and 512 steps, and over the whole run. Other ranks start it anew."""
+    """Means of every rank over bins of 1, 8, 64 and 512 steps, and over the whole run. If the ranks change, it starts
+    anew.
+    """
 
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()
         self.last_step = 0
         self._levels: dict[int, MeanBins] = {}
-        """Bins by their number of steps; those of WHOLE_RUN begin with the first step."""
+        """Bins by their number of steps. Bins of WHOLE_RUN reach back to the first step."""
         self._gpu_idle = GpuIdle()
 
     def add_gpu_sample(self, rank: int, since_us: int, at_us: int, percent: float) -> None:
@@ -90,7 +93,7 @@ class Heat:
         self._gpu_idle.add_sample(rank, since_us, at_us, percent)
 
     def overlay_samples(self) -> None:
-        """Assign the samples to the steps that they overlap, if those have come."""
+        """Assign GPU samples to the steps that they overlap, as far as these have arrived."""
         if (laid := self._gpu_idle.assign_samples(self.ranks)) is None:
             return
         steps, idle, samples = laid
@@ -106,7 +109,7 @@ class Heat:
 
         Args:
             part: The steps.
-            ahead_us: [R] Lead of the clock of their ends over each rank's own clock; None: 0.
+            ahead_us: [R] Offset in µs from each rank's own clock to the clock of `World.end_us`; None: 0.
 
         """
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
@@ -179,15 +182,15 @@ class Heat:
     def judged_grid(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
         """Return the bins of `metric_grid`, graded by how far they exceed the noise; None before the first step.
 
-        A cell is NOTHING, IN_NOISE, or LATE plus one for each of HEAT_LEVELS above the first that it reaches.
+        A cell is NOTHING (no value), IN_NOISE, or LATE plus the number of HEAT_LEVELS beyond the first that it reaches.
 
         Args:
             metric: One of HEAT_JUDGED: own time or one of its phases, compared with the other ranks; or the step,
                 compared with the usual step of the run.
             steps: As in `metric_grid`.
             bins: As in `metric_grid`.
-            late: Steps that findings call late: their cells are late, however little they exceed the others by
-                themselves.
+            late: Steps in which findings say that ranks were late; their cells are late even if the excess is within
+                the noise.
 
         """
         # Noise is measured on all bins that are kept, not only on those that are shown.
@@ -199,8 +202,8 @@ class Heat:
         alone = metric != "step" and len(self.ranks) < 2
         full = np.sqrt(count / max(1, count.max())).astype(over.dtype)[:, None]
         noise = None if alone else noise_of(over[full[:, 0] ** 2 > 0.5])
-        # The mean of a bin that is not full varies more. Findings show lasting lateness that is smaller than the noise
-        # of bins.
+        # A bin with few steps varies more and needs a larger excess. Findings also know lateness below the noise of a
+        # bin.
         lit = self._late_cells(metric, kept, late) | (over * full > (np.inf if noise is None else noise))
         graded = LATE + np.searchsorted(HEAT_LEVELS[1:], over, side="right")
         cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
@@ -250,12 +253,11 @@ def over_others(bins: Bins, metric: str) -> Floats:
 
 
 def noise_of(over: Floats) -> float | None:
-    """Return the share over the others up to which a bin may be noise alone; None if there are too few bins.
+    """Return the maximum excess over the other ranks, as a share, that may be noise; None if there are too few bins.
 
-    It is computed from a robust spread, over bins and ranks, of differences between bins that lie far apart (von
-    Neumann, 1941), so that neither a change of some ranks nor a rank that is always late counts as noise. The lasting
-    differences within the lower half of ranks do count as noise. Few bins make the share larger (Student), and so do
-    single spikes that most ranks have.
+    It follows from the robust spread of differences between bins that are far apart (von Neumann, 1941), so that
+    neither a change of some ranks nor a rank that is always late counts as noise. Lasting differences within the faster
+    half of ranks count as noise. The result is larger for few bins (Student's t), and if most ranks have single spikes.
 
     Args:
         over: [B, R] Means of bins over those of the other ranks, all of the same number of steps.
@@ -272,16 +274,15 @@ def noise_of(over: Floats) -> float | None:
     levels = np.sort(row_medians(over.T))
     differ = (levels[(len(levels) - 1) // 2] - levels[(len(levels) - 1) // 4]) ** 2 / _OF_SQUARES
     far = NormalDist().inv_cdf(1 - min(CHANCE, LIT_BY_CHANCE / (count * ranks)))
-    # The first term of the expansion converts a normal quantile to Student's (Abramowitz and Stegun, 26.7.5). Where
-    # noise lasts, neighbours differ less than bins that lie far apart, so the same number of bins carries less
-    # information.
+    # Convert the normal quantile to Student's (first term of Abramowitz and Stegun, 26.7.5). If neighbouring bins
+    # differ less than distant ones, noise is correlated, so that there are fewer independent bins.
     told = max(count / apart, count * min(1.0, near / max(strays, 1e-30)))
     freedom = max(1.0, max(1, over.shape[1] - 1) * told / 2)
     far *= 1 + (far**2 + 1) / (4 * freedom)
     middle = np.pad(running_median(over), ((SMOOTHED // 2, SMOOTHED // 2), (0, 0)), mode="edge")
     spikes = (
         series_median((over - middle).max(axis=0)) if ranks > 1 else 0.0
-    )  # The spikes of a single series are not noise.
+    )  # In a single series, a spike is a signal.
     return max(NEGLIGIBLE, float(far * (strays + differ) ** 0.5), SPIKES * spikes)
 
 

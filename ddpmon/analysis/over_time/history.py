@@ -35,13 +35,13 @@ steps with a value. A NaN counts as the largest value, so that it stays visible.
 
 
 def row_type(quantities: int) -> np.dtype[np.void]:
-    """Return the type of a row of so many quantities."""
+    """Return the NumPy type of a row with this number of quantities."""
     each = [(name, "<f4", (quantities,)) for name in ("low", "median", "high", "weight")]
     return np.dtype([("seconds", "<f8"), ("step", "<i8"), ("worst", "<i4", (quantities,)), *each])
 
 
 class Spread(NamedTuple):
-    """Low, median and high over ranks, row by row, and which rank is worst (-1: no rank had a value)."""
+    """Lowest, median and highest value over ranks in each row, and the worst rank (-1: no rank had a value)."""
 
     low: Floats
     median: Floats
@@ -182,7 +182,9 @@ class History:
         return max((float(level.rows["seconds"][-1]) for level in self._levels if len(level.rows)), default=-math.inf)
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
-        """Return a stretch in at most `points` rows plus one on each side, and how many finest rows each one merges."""
+        """Return a stretch of time in at most `points` rows plus one on each side, and the number of finest rows in
+        each.
+        """
         if not self._levels:
             return np.zeros(0, row_type(len(self.names))), 1
         place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)
@@ -196,7 +198,7 @@ class History:
         if begin >= end:
             return rows[:0], MERGED**place
         group = math.ceil((end - begin) / points)
-        # Groups begin at the same rows a moment later, so that a chart does not flicker as it moves.
+        # Align groups to fixed rows, so that a chart does not flicker as it scrolls.
         begins = np.arange(begin - (first + begin) % group, end, group)
         begins = np.maximum(begins, begin) - begin
         return merge_rows(rows[begin:end], begins, self._low_is_worst), group * MERGED**place
@@ -235,7 +237,7 @@ class History:
         for level in reversed(self._levels):
             kept = int(np.searchsorted(level.rows["seconds"], seconds, side="right"))
             count = level.count - len(level.rows) + kept
-            if not kept or kept < count % MERGED:  # These rows are forgotten; only the coarser rows cover them.
+            if not kept or kept < count % MERGED:  # These rows were dropped; only coarser rows cover their time.
                 kept, count = 0, above * MERGED
             if count:
                 cut._levels.insert(0, Resolution(level.rows[:kept], count))
@@ -252,8 +254,8 @@ class History:
     def restored(cls, saved: SavedHistory, names: Sequence[str]) -> History:
         """Return the history that `saved` stored; raise ValueError if the data is invalid.
 
-        Another version may have had other quantities: one that was not saved has no value so far, and one that is not
-        among `names` is left out.
+        A recording of another version may have other quantities: missing ones have no values, and unknown ones are
+        dropped.
         """
         history = cls(names)
         kind = row_type(len(saved.names))

@@ -13,7 +13,7 @@ MIN_DISTANCE = 16
 
 
 class LongestSteps:
-    """The longest of all steps so far. A change of the ranks starts it anew."""
+    """The longest of all steps so far. If the ranks change, it starts anew."""
 
     def __init__(self) -> None:
         self.steps: list[World] = []

@@ -46,7 +46,7 @@ class Part:
 
 
 class MeanBins:
-    """The last BINS bins of one resolution, in a ring. If two bins share a slot, the newer one stays."""
+    """The last BINS bins of one resolution, in a ring buffer, where a newer bin replaces the older one in its slot."""
 
     def __init__(self, width: int, ranks: int, quantities: Sequence[str]) -> None:
         """Start without values.
@@ -108,7 +108,9 @@ class MeanBins:
             self.number[:half], self.number[half:], self.end_us[half:] = number, -1, 0
 
     def _open(self, bins: Ints) -> tuple[Ints, Bools]:
-        """Make room for bins; return the slot of each bin, and True for each whose slot no newer bin has."""
+        """Make room for bins; return the slot of each, and False for bins that are too old because a newer one has the
+        slot.
+        """
         slots, newest = bins % BINS, self.number.copy()
         np.maximum.at(newest, slots, bins)
         stale = newest > self.number
@@ -126,9 +128,9 @@ class Bins:
     numbers: Ints
     """[B] Number of each merged bin."""
     slots: Ints
-    """[B, merged] Slots of the bins in the level."""
+    """[B, merged] Slots of the bins in the ring buffer."""
     present: Bools
-    """[B, merged] True where the level still has the bin."""
+    """[B, merged] True where the bin is still in the ring buffer."""
 
     @classmethod
     def from_level(cls, level: MeanBins, merged: int, numbers: Ints) -> Bins:

@@ -1,4 +1,4 @@
-"""Grouping of a world's ranks into as many rows as fit, none hidden. Standard library only: dashboards import it."""
+"""Grouping of all ranks into the rows that fit on a screen. It imports no NumPy, because dashboards import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phases and loss of ranks through time, beside their peers: the curves that screens draw.
+"""Curves of the phases and the loss of ranks over time, beside those of their peers.
 
 They are computed for the ranks that a user looks at, from the bins of steps of the heat map.
 """
@@ -18,12 +18,11 @@ from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.messages import PHASES, Course
 
 _FLOOR = 0.05
-"""Minimum span of a scale of milliseconds, as a share of the step, so that the noise of a tiny phase looks small."""
+"""Minimum span of a scale in ms, as a share of the step, so that the noise of a short phase looks small."""
 _AIR = 1.3
 """Height of a scale as a multiple of the usual value, so that a slow step stands out."""
 _BAND = 0.1
-"""Minimum distance from the median own time to both ends of a scale of own times, as a share: noise then looks
-small."""
+"""Minimum distance from the median own time to both ends of its scale, as a share of it, so that noise looks small."""
 
 
 def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[Course]:

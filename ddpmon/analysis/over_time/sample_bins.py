@@ -1,7 +1,7 @@
-"""Samples of each rank's process and GPU by the second, in bounded memory: fine for recent seconds, coarser before.
+"""Samples of each rank's process and GPU, one per second, in bounded memory: fine for recent seconds, coarser before.
 
-A sample is about the second before it. Ranks of one host share a clock, so that their columns are aligned; those of
-another host end with the newest sample of that host, which differs by a moment at most.
+A sample covers the second before it. Columns of ranks on one host are aligned, because these share a clock. The columns
+of each host end with its newest sample, so those of different hosts are aligned only approximately.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins
 from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, Sample
 
 JITTER_S = 2
-"""A gap of one second between two samples means that a sample was taken a little too late; the gap is filled."""
+"""Distance in seconds of two samples at which the second between them is filled: the later sample was a little late."""
 _SECOND_US = 1_000_000
 """Microseconds in a second: one sample is taken each second."""
 _FIRST_SECOND = 1 << 30
-"""The second in which a host's first sample is counted: all hosts then fill the same bins, however long each is up."""
+"""Number of the second of each host's first sample, so that all hosts fill the same bins, whatever their clocks
+show."""
 _BATCH = 64
 """Minimum number of samples that are added to the bins together: NumPy takes as long for one as for hundreds."""
 _Values = tuple[float | None, ...]
@@ -45,9 +46,9 @@ class SampleBins:
         """Offset that makes the first second of each host _FIRST_SECOND."""
         self._levels = {seconds: MeanBins(seconds, 1, DEVICE_COURSES) for seconds in SAMPLE_SECONDS}
         self._rows = 0
-        """Number of rows of the bins that ranks use."""
+        """Number of rows that are in use; each rank has one."""
         self._batch: list[tuple[int, int, _Values]] = []
-        """Row, second and values of samples that are not in the bins yet."""
+        """Row, second and values of each sample that is not in the bins yet."""
 
     def add(self, rank: int, host: str, samples: Iterable[Sample]) -> None:
         """Add samples of a rank. A rank that moved to another host starts anew."""

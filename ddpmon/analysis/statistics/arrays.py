@@ -77,5 +77,5 @@ def series_median(values: NDArray[Number]) -> float:
 
 
 def last_run(values: Bools) -> int:
-    """Return the index from which on all values are true; the length of `values` if the last one is false."""
+    """Return the index of the first value of the last run of true values; `len(values)` if the last value is false."""
     return len(values) - int(np.logical_and.accumulate(values[::-1]).sum())

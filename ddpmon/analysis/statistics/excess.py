@@ -24,10 +24,11 @@ MOSTLY = Threshold(
     "four equally fast workers causes a quarter of the waits.",
 )
 SOME = 64
-"""Number of ranks that suffice to estimate the usual value: their median has a standard error of 16% of one rank's
-deviation (1.25 / sqrt(64)), and the spread of 64 values is known to 9%. Samples have fewer than twice as many ranks."""
+"""Minimum size of a sample of ranks from which the usual value is estimated. The standard error of a median of 64 is
+16% of one rank's deviation (1.25 / sqrt(64)), and their spread is known to 9%. Samples have less than twice this
+size."""
 SMOOTHED = 4
-"""Number of steps by which a running median of five is shorter than its input."""
+"""Number of values by which a running median of five is shorter than its input."""
 
 
 def over_peers(values: Floats) -> Floats:

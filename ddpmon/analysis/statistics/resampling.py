@@ -20,7 +20,7 @@ SEED = 20261120
 CERTAINTY = 0.95
 """Share of the resampled ratios that the interval contains: the usual 95%."""
 _AT_ONCE = 2_000_000
-"""Number of values drawn at a time: 16 MB."""
+"""Number of values that are drawn at a time, to limit memory to 16 MB."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def resampled(values: Floats) -> Resampled:
 
 
 def _of_so_few(blocks: float) -> float:
-    """Return the factor by which to widen an interval that was drawn from so few blocks.
+    """Return the factor by which to widen the interval if it is drawn from few blocks.
 
     It is Student's t quantile over the normal one, times the correction of the variance from n to n - 1.
     """
@@ -112,8 +112,8 @@ def block_length(values: Floats) -> int:
     """Return the number of consecutive steps to draw together; at most a third of all.
 
     This is the automatic choice of Politis and White (2004; corrected by Patton, Politis and White, 2009) for circular
-    blocks: autocovariances up to the lag at which they are lost in noise, weighted by a flat-top kernel. With few
-    values, nearly all autocovariances are lost in noise. The length is therefore at least what their formula gives for
+    blocks: autocovariances up to the lag at which they are insignificant, weighted by a flat-top kernel. With few
+    values, nearly all autocovariances are insignificant. The length is therefore at least what their formula gives for
     a Markov chain with the same correlation of direct neighbours (corrected for its bias with few values), and at least
     the cube root of the number of values.
     """

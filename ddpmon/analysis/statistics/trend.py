@@ -1,7 +1,7 @@
 """The trend of a value that is sampled every second, from its lowest values (floors) in intervals of time.
 
-Use that comes and goes within an interval does not count. The pace is the mean of the rises from floor to floor. Its
-confidence interval follows from how much the rises differ: those of a random walk differ by more than their mean.
+A rise that is undone within an interval does not count. The pace is the mean rise from floor to floor. Its confidence
+interval follows from how much the rises differ: in a random walk, they differ by more than their mean.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ GROWS = Threshold(
     "allocator stops growing.",
 )
 STRETCHES_S = (6, 60, 600)
-"""Lengths of the intervals: a leak shows in half a minute if it is fast, and in an hour if it is slow or grows with
-each epoch."""
+"""Lengths of the intervals in seconds: a fast leak is found after half a minute, one that is slow or grows with each
+epoch after an hour."""
 PARTS = 5
 """Number of intervals in a trend: fewer prove nothing, and more delay the finding."""
 STUDENT = 4.54
-"""Quantile of Student's t with PARTS - 2 degrees of freedom: with random rises, 98% of the means lie within this many
-standard errors of 0."""
+"""98% quantile (two-sided) of Student's t with PARTS - 2 degrees of freedom, for the confidence interval."""
 
 
 class Trend(NamedTuple):

@@ -1,1 +1,1 @@
-"""Step records of many ranks side by side: clocks, waits, means over a window, gains of a change."""
+"""Steps of all ranks side by side: aligned records and clocks, waits, means over a window, and simulated gains."""

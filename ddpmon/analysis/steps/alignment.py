@@ -1,4 +1,4 @@
-"""Alignment of the records of many ranks step by step, as they come in."""
+"""Alignment of the step records of all ranks by step number, as they arrive."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ddpmon.analysis.steps.table import ROW, Rows, Table, concatenate_rows, row_
 from ddpmon.messages import Step
 
 MAX_LAG_US = 3_000_000
-"""Time by which another rank, on its own clock, must be past a step with a missing record. Ranks send several times a
-second, so the record is then lost, and the step is handed out without it."""
+"""Time in µs after a step, by the clock of a rank that has sent its record, after which a missing record of another
+rank counts as lost. Ranks send several times a second."""
 MAX_PENDING_STEPS = 4096
-"""Number of steps that may wait for records, so that memory is bounded."""
+"""Maximum number of steps that wait for records, to limit memory."""
 MAX_PENDING_RECORDS = 1 << 20
-"""Number of records, over all ranks, that waiting steps may have room for. It limits the steps in a large world."""
+"""Maximum number of records, over all ranks, that waiting steps have room for. In a large world, it limits the
+steps."""
 MAX_PARTIAL_STEPS = 20
-"""If the records of the same ranks are missing in so many consecutive steps, these and later steps have only the other
-ranks. Records that are lost by chance are not lost in so many steps in a row."""
+"""Number of consecutive steps without the records of the same ranks after which the other ranks become the world.
+Records that are lost by chance are not lost in so many steps in a row."""
 
 
 class _Pending:
@@ -28,9 +29,9 @@ class _Pending:
     def __init__(self, world_size: int) -> None:
         self.rows: Table = np.zeros(world_size, ROW)
         self.present: Bools = np.zeros(world_size, bool)
-        """True for each rank whose record is there."""
+        """True for each rank whose record has arrived."""
         self.odd: dict[int, Step] = {}
-        """Records that do not fit into a row, by rank."""
+        """Records that do not fit into a row of the table, by rank."""
 
 
 class Aligner:
@@ -103,7 +104,7 @@ class Aligner:
         return self._pending[number]
 
     def pop_complete(self, final: bool = False) -> list[Rows]:
-        """Return the steps that are complete by now, oldest first; all that are left if `final`: no more records will
+        """Return the complete steps, oldest first; with `final`, all remaining steps, because no more records will
         come.
         """
         if self._rows:
@@ -128,14 +129,16 @@ class Aligner:
         """Return whether the records of the ranks that are missing in a step will never come."""
         if len(self._pending) > min(MAX_PENDING_STEPS, MAX_PENDING_RECORDS // max(1, self.world_size)):
             return True
-        # Compare moments of one clock only: clocks of several hosts have nothing in common.
+        # Compare moments of the same rank's clock only, because the clocks of hosts may differ.
         present = pending.present
         if (self._last_end_us[present] - pending.rows["end_us"][present].astype(np.int64)).max() > MAX_LAG_US:
             return True
         return bool((self._last[~present] > number).all())
 
     def _close(self, pending: _Pending, ranks: tuple[int, ...]) -> list[_Pending]:
-        """Return the steps that can be handed out now that this one is closed; only `ranks` have sent records of it."""
+        """Return the steps that can be handed out once no more records of this one are expected; `ranks` have sent
+        theirs.
+        """
         if ranks in (self._everyone, self._ranks):
             self._ranks = ranks
             self._partial.clear()

@@ -1,4 +1,4 @@
-"""The time of each bucket's all-reduce, and the bandwidth it reached, in steps for which buckets were recorded."""
+"""The time of each DDP bucket's all-reduce and its bandwidth, in steps for which buckets were recorded."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
         for bucket in step.buckets:
             layout = layouts.get(rank, {}).get(bucket.layout)
             if layout is None:
-                continue  # The layout was in a batch that was lost.
+                continue  # The message with the layout was lost.
             key = (layout.model, layout.index)
             total = means.get(key)
             if total is None or total.layout.parameters != layout.parameters:
-                total = means[key] = _Means(layout)  # DDP has rebuilt its buckets.
+                total = means[key] = _Means(layout)  # Start anew: DDP has rebuilt its buckets.
             total.count += 1
             total.launch_us += bucket.launch_us
             total.end_us += bucket.end_us

@@ -3,8 +3,8 @@
 Nothing assumes that clocks are synchronised: hosts may have booted days apart. A gradient synchronisation ends at the
 same moment on all hosts. Each host reads that moment from its own clock, sometimes a little late, because a waiting
 thread has to be woken first; the first rank of a host to continue counts. The differences between two hosts' ends lie
-along a line: an offset, and a drift of some millionths. The line is fitted to the latest differences by medians (Theil,
-1950; Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
+along a line: an offset, and a drift of some ppm. The line is fitted to the latest differences by medians (Theil, 1950;
+Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
 
 The error has two bounds. If synchronisations do end everywhere at once, the error of the line is at most the scatter of
 the ends about it. Independently of that, no rank can leave an all-reduce before the last one has arrived: each step
@@ -26,27 +26,27 @@ from ddpmon.messages import SYNC_GRADIENTS, ClockView
 from ddpmon.plain import utf8
 
 MAX_POINTS = 512
-"""Number of ends in a fit: some minutes of most runs, in which clocks drift at a constant rate."""
+"""Maximum number of synchronisation ends in a fit: some minutes of most runs, in which the drift is constant."""
 BLOCK = 64
-"""Number of steps that share a fit: a drift of 100 millionths is 0.6 ms in 6 s."""
+"""Number of steps after which the line is fitted again: a drift of 100 ppm is 0.6 ms in 6 s."""
 MIN_DRIFT_POINTS = 32
 """Minimum number of points for fitting a drift: with fewer, a single thread that was woken late would tilt the line."""
 MAX_DRIFT = 1e-3
-"""Limit to which a fitted drift is clipped: no clock that is disciplined at all is further off."""
+"""Maximum drift; a larger fitted drift is clipped. No synchronised clock drifts faster."""
 JUMPED = 8
-"""Number of consecutive ends that prove a jump of the clock: one may be late, but not eight by chance."""
+"""Number of consecutive synchronisation ends far from the line that prove a jump of the clock."""
 JUMP_US = 100_000
-"""Minimum distance of such ends from the line: far more than waking a thread takes. The clock stood still, as on a
-machine that was suspended."""
+"""Minimum distance in µs of these ends from the line: far more than waking a thread takes. A clock jumps if its machine
+was suspended, for example."""
 STRAYS = 0.68, 2.0
-"""Quantile of the distances of ends from the line, and the multiple of it that bounds the error: two standard
-deviations if the ends are normally distributed. The last third of ends, from threads that were woken very late, does
-not count."""
+"""Quantile of the distances of synchronisation ends from the line, and the multiple of it that bounds the error: two
+standard deviations of a normal distribution. The third of the ends with the largest distances does not count: there,
+threads were woken very late."""
 RESOLUTION_US = 10
-"""Smallest error that is reported: several clocks give ends in whole µs."""
+"""Smallest error in µs that is reported: ends are rounded to whole µs."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
-"""Columns of points: a moment on a host's clock, its offset by the ends, and the lower and upper bound of the
-offset."""
+"""Columns of points: the end of a synchronisation by a host's clock, the measured offset, and its lower and upper
+bound."""
 
 
 class Clocks:
@@ -56,7 +56,8 @@ class Clocks:
         """Start without any points.
 
         Args:
-            reference: Host whose clock is the world's; one that has no rank is replaced by the first rank's.
+            reference: Host whose clock all others are converted to; if it has no rank, the host of the first rank is
+                used.
 
         """
         self.reference = reference
@@ -66,7 +67,7 @@ class Clocks:
         """Fit further steps and return the offsets to add to the times of ranks.
 
         Args:
-            rows: Steps in rising order: the fit follows them.
+            rows: Steps in rising order.
             hosts: Host of each rank.
 
         Returns:
@@ -160,7 +161,7 @@ class _HostClock:
 
         Args:
             mine: [2, S] Ends and arrivals by this host's clock, as returned by `_syncs`.
-            reference: [2, S] The same by the reference clock.
+            reference: [2, S] Ends and arrivals of the same steps by the reference clock.
 
         """
         both = (mine[0] != NEVER) & (reference[0] != NEVER)
@@ -178,7 +179,7 @@ class _HostClock:
 
 
 def _syncs(rows: Rows, host_of: Ints) -> Ints:
-    """Return the moments by which clocks of hosts are compared.
+    """Return the moments of each step by which the clocks of hosts are compared.
 
     Returns:
         [2, S, H] The end of a step's gradient synchronisation on each host's first rank to leave it, and the arrival of

@@ -1,4 +1,6 @@
-"""The work of ranks in a step: how much of a slow rank's excess it explains, and how to distribute it evenly."""
+"""The work of ranks in a step (samples or tokens): how much of a slow rank's excess it explains, and how to even it
+out.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ class Work:
 
     @property
     def is_alike(self) -> bool:
-        """Return whether the difference is too small to matter."""
+        """Return whether slow ranks and peers have nearly the same work."""
         return max(self.times, 1 / self.times) < 1 + MORE_WORK.enter
 
 

@@ -14,7 +14,7 @@ from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
 
 MAX_NAMES = 32
-"""Number of names that are reported, those with the most time: a script may use a new name in every step."""
+"""Maximum number of names that are reported, those with the most time: a script may use a new name in every step."""
 
 
 class NamedPhases:

@@ -41,7 +41,7 @@ SELDOM = Threshold(
     below=True,
 )
 MAX_LATEST = 64
-"""Number of pauses that are recorded one by one, so that memory is bounded."""
+"""Maximum number of latest pauses that are recorded one by one, to limit memory."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class PauseFilter:
         """Continue from recorded times; raise ValueError if they have other kinds of pauses."""
         self.times = times or Times()
         for listed in (self.times.paused_s, self.times.counts):
-            listed.extend([0] * (len(PAUSES) - len(listed)))  # Kinds of pauses may be newer than the recording.
+            listed.extend([0] * (len(PAUSES) - len(listed)))  # The recording may be older than some kinds of pauses.
         if {len(self.times.paused_s), len(self.times.counts)} != {len(PAUSES)}:
             raise ValueError("seconds or counts of other kinds of pauses")
         self.for_events: list[Pause] = []
@@ -118,8 +118,8 @@ class PauseFilter:
         if any(PAUSES.index(pause.kind) in APART for pause in pauses):
             return False
         if by_rank:
-            # If a run pauses in most steps, hardly any would be left. They are kept, and the pauses are subtracted from
-            # them.
+            # If most steps contain pauses, keep these steps and subtract the pauses: hardly any step would be left
+            # otherwise.
             return len(self._paused) >= 2 * MIN_STEPS and 2 * sum(self._paused) > len(self._paused)
         if not long:
             self._usual.append(length)
@@ -145,7 +145,7 @@ class PauseFilter:
                 continue
             latest.append(pause)
             times.counts[kind] += 1
-            # A kind gets an event at its first, second, fourth, eighth … pause.
+            # Only the first, second, fourth, eighth … pause of a kind gets an event.
             told = LEAST_US.is_reached(pause.seconds * 1e6) or kind == OUT_OF_DATA
             if told and times.counts[kind].bit_count() == 1:
                 self.for_events.append(pause)
@@ -154,13 +154,15 @@ class PauseFilter:
 
 
 def _goes_on(before: Pause, pause: Pause) -> bool:
-    """Return whether the ranks were out of data in the step before, too. The pause lasts until they have data again."""
+    """Return whether a pause without data continues that of the step before, because the ranks still have none."""
     out_of_data = before.kind == pause.kind == PAUSES[OUT_OF_DATA]
     return out_of_data and before.step == pause.step - 1 and {*pause.ranks} <= {*before.ranks}
 
 
 def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
-    """Return one pause of each kind that ranks reported before a step, as long as on the rank where it was longest."""
+    """Return one pause for each kind that ranks reported before a step; its length is that of the rank with the
+    longest.
+    """
     by_kind: dict[int, tuple[float, list[int]]] = {}
     for rank, pauses in by_rank.items():
         spent: dict[int, int] = {}
@@ -173,7 +175,7 @@ def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Paus
 
 
 def _unknown(rows: Rows, step: int, over_us: float) -> Pause:
-    """Return a pause that no rank reported, with the rank that had the most own time in the step."""
+    """Return a pause of unknown cause, which no rank reported, on the rank with the most own time in the step."""
     phases = np.stack([rows.integer_field(name)[0] for name in PHASES], axis=-1)
     most = int(phases.sum(axis=1).argmax())
     return Pause(PAUSES[PAUSE], step, over_us / 1e6, (rows.ranks[most],), OWN_PHASES[int(phases[most].argmax())])

@@ -10,11 +10,11 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import EfficiencyView
 
 _MEANS = ("length_ms", "wait_ms", "exposed_ms", "exposed_wait_ms", "gradient_bytes")
-"""Arrays of a World that are summed as means over its ranks."""
+"""Names of arrays of a World; the mean over ranks is summed over steps."""
 
 
 class StepSums(msgspec.Struct):
-    """Sums over at least one step, in ms and bytes; those without another description are of means over ranks."""
+    """Sums over at least one step, in ms or bytes. A field without a description is the sum of a mean over ranks."""
 
     ranks: tuple[int, ...]
     first: int
@@ -68,7 +68,7 @@ class StepSums(msgspec.Struct):
         all.
         """
         mean, worst, slowest = float(np.mean(self.own_ms)), max(self.own_ms), self.slowest_ms
-        step = max(self.length_ms, slowest)  # Ranks that never synchronise have steps of different lengths.
+        step = max(self.length_ms, slowest)  # Steps of ranks that never synchronise differ in length.
         if not (step > 0 and slowest > 0 and worst > 0):
             return EfficiencyView(1.0, 1.0, 1.0, 1.0, 1.0)
         return EfficiencyView(

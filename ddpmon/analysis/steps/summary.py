@@ -15,14 +15,14 @@ from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.world import World
 
 FEWEST_STEPS = 12
-"""Minimum number of steps for means: including steps before a change is better than a mean of fewer."""
+"""Minimum number of steps for means, even if some of these steps are from before a change of speed."""
 LOSS_STEPS = 20
 """Number of last steps whose mean is the current loss: the losses of single batches scatter."""
 FEWEST_LOSSES = 5
-"""Number of losses in each third of the window that a trend needs: the spread of fewer is hardly known."""
+"""Minimum number of losses in each third of the window for a trend: the spread of fewer is too uncertain."""
 TREND_ERRORS = 2.0
-"""Standard errors by which the mean losses of the last and the first third must differ if the loss rises or falls: by
-chance they do in 5% of cases."""
+"""Minimum difference between the mean losses of the first and the last third, in standard errors, for a trend. Chance
+alone reaches it in 5% of cases."""
 
 
 def past_warm_up(world: World) -> World:

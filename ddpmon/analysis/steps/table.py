@@ -1,6 +1,6 @@
 """Step records as rows of fixed width, as hubs send them, recordings store them and the analysis aligns them.
 
-A step with more facts (buckets, names, pauses, many synchronisations) does not fit, and stays a `Step`.
+A step with further data (buckets, named phases, pauses, many synchronisations) does not fit and remains a `Step`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def row_of(step: Step) -> bytes | None:
 
 
 def table_of(rows: bytes) -> Table:
-    """Decode rows from their bytes; raise ValueError if their number is not whole."""
+    """Decode rows from their bytes; raise ValueError if the last row is incomplete."""
     return np.frombuffer(rows, ROW)
 
 
@@ -81,7 +81,7 @@ def column_bytes(table: Table) -> bytes:
 
 
 def from_column_bytes(raw: bytes) -> Table:
-    """Decode rows from the bytes of `column_bytes`; raise ValueError if their number is not whole."""
+    """Decode rows from the bytes of `column_bytes`; raise ValueError if the bytes do not make up whole rows."""
     by_place = np.frombuffer(raw, np.uint8).reshape(ROW.itemsize, -1)
     return np.ascontiguousarray(by_place.T).view(ROW).reshape(-1)
 
@@ -215,8 +215,8 @@ class Rows:
         """Return all synchronisations.
 
         Returns:
-            [N] index of the record of each in the flattened table, rising; and [N, 4] its numbers: columns KIND,
-            ARRIVAL, END, PAYLOAD.
+            [N] for each synchronisation, the index of its record in the flattened table, rising; and [N, 4] its fields
+            KIND, ARRIVAL, END and PAYLOAD.
 
         """
         flat = self.table.ravel()

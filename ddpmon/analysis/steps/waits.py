@@ -24,9 +24,9 @@ def split_waits(
 
     In each synchronisation, the wait is the last arrival in the world minus the rank's own arrival, at most as long as
     the rank was blocked; the transfer is the rest. The n-th synchronisation of a kind is matched with the n-th of the
-    other ranks. If ranks count different numbers of a kind in a step (a collective of a subgroup), the last arrival is
-    unknown there: all of the blocked time counts as wait, so that it is never mistaken for work or for a slow network.
-    The same holds if some ranks of the world have not sent any records: any of them may have arrived last.
+    other ranks. If ranks have different numbers of synchronisations of a kind in a step (collectives of a subgroup),
+    the last arrival is unknown. All blocked time then counts as wait, so that it is not mistaken for work or for a slow
+    network. The same holds if some ranks of the world have not sent any records: any of them may have arrived last.
 
     Lateness is a rank's arrival minus the median arrival of the others. It is measured at the last gradient
     synchronisation of a step. From each arrival, the time that the rank had waited in that step until then is
@@ -52,7 +52,7 @@ def split_waits(
         apart = np.array([rank in own_clocks for rank in rows.ranks])
         end = np.where(apart, end.max(axis=1, keepdims=True), end)
     start = end - length
-    if (paused := rows.paused_us()) is not None:  # A run that pauses in most of its steps keeps these steps.
+    if (paused := rows.paused_us()) is not None:  # Steps with pauses are kept only if most steps have some.
         length = length - paused
     owner, syncs = rows.syncs()
 

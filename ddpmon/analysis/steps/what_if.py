@@ -1,4 +1,4 @@
-"""The gain of a run if ranks were no slower than their peers.
+"""Simulated speedup of a run if some ranks were no slower than their peers.
 
 A step is simulated as the largest own time in it plus the rest of the step (the transfer). Without a change this is the
 step itself. Two things keep the estimated gain from being too high:
@@ -22,24 +22,24 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 DRAWS = 8
-"""Number of ways to give a fixed rank the random variation of a peer; their results are averaged."""
+"""Number of random variations that a fixed rank is simulated with, each taken from a peer; the results are averaged."""
 PART_STEPS = 25
 """Number of steps from which the transfer at a lead is estimated: the standard error of their median is a quarter of
 one step's (1.25 / sqrt(25))."""
 PARTS = 6
-"""Maximum number of leads at which the transfer is estimated; it is interpolated linearly between them."""
+"""Maximum number of leads (see above) at which transfer is estimated; between them, it is interpolated linearly."""
 
 
 def gain_if_like_peers(
     world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None
 ) -> float:
-    """Return how many times faster the window would have been if the own time of some ranks were like their peers'.
+    """Return the speedup of the window if the own time of some ranks were like that of their peers.
 
     Args:
         world: The window.
-        columns: The ranks to fix.
-        phase: The phase to fix; None for all of their own time.
-        seen: More steps that show how transfer depends on the lead; by default those of the window.
+        columns: Columns of the ranks whose own time is replaced.
+        phase: The phase whose time is replaced; None: all of own time.
+        seen: Steps from which the dependence of transfer on the lead is estimated; None: those of the window.
 
     Returns:
         1.0 where there is no gain.
@@ -56,7 +56,7 @@ def gain_if_like_peers(
     known = transfer_after(seen.slowest_ms - seen_typical, seen.step_ms - seen.slowest_ms)
     # Between observed leads, the transfer is interpolated; beyond them, it stays constant.
     before = np.interp(world.slowest_ms - typical, *known)
-    # The changes are averaged over the ways to fix the rank; in each of them the rank may be the last.
+    # Average over several simulations; in each of them, a fixed rank may still be the last.
     changes = np.mean([way - world.slowest_ms + np.interp(way - typical, *known) - before for way in slowest], axis=0)
     real = world.step_ms
     return _times_faster(real, np.maximum(real + changes, 0.0))
@@ -74,9 +74,9 @@ def gain_with_even_transfer(world: World) -> float:
 
 
 def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats]:
-    """Return the typical transfer time at some leads: medians over steps with similar leads.
+    """Return the typical transfer time as a function of the lead: medians over steps with similar leads.
 
-    Each median is shrunk towards the median of all by as much as chance may have moved it (James and Stein, 1961).
+    Each median is shrunk towards the median of all steps according to its standard error (James and Stein, 1961).
 
     Args:
         lead_ms: [S] Time by which the last rank exceeds a typical one.
@@ -122,21 +122,21 @@ def _slowest_with(
         typical = row_medians(values[:, some_of(peers)])
     keeps = world.own_ms[:, fixed] - values[:, fixed]
     if len(peers) == 1:
-        # The fixed rank gets the same times as its peer, in the order of its own times, because these may vary far
-        # more.
+        # Give the fixed rank its peer's times, sorted like its own times: its slowest step gets the peer's longest
+        # time.
         order = values[:, fixed].argsort(axis=0).argsort(axis=0)
         mended = keeps + np.sort(typical)[order]
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
     some = peers[: DRAWS + len(fixed) - 1]
-    # A peer deviates less from a median that includes the peer than from the level of all.
+    # Correct for few peers: the median includes the peer itself, so the deviation from it is too small.
     strays = (values[:, some] - typical[:, None]) * (len(peers) / (len(peers) - 1)) ** 0.5
-    # If peers differ persistently, the random variation of each is measured about that peer's own level.
+    # Subtract lasting differences between peers, which are not random variation.
     strays -= column_medians(strays)
     turns = np.arange(len(fixed)) // len(some)
     part = len(world) // (DRAWS + int(turns[-1]) + 1)
     for draw in range(DRAWS):
-        # Fixed ranks with the same peer get its variation from different steps.
+        # If several fixed ranks share a peer, they get its variation from different steps.
         steps = np.arange(len(world))[:, None] + (draw + 1 + turns) * part
         picked = strays[steps % len(world), (np.arange(len(fixed)) + draw) % len(some)]
         ways.append(np.maximum(largest, (keeps + typical[:, None] + picked).max(axis=1)))
@@ -152,10 +152,10 @@ class Timeline:
     order: list[int]
     """Columns, ordered from the latest to arrive to the earliest."""
     mended: list[int]
-    """Columns whose own time is set to their peers' in `mended_ms`; empty if no finding says that ranks are late, or
-    all are."""
+    """Columns whose own time is replaced by their peers' in `mended_ms`; empty if no finding names late ranks, or all
+    are late."""
     mended_ms: list[float | None]
-    """Length of each step if these columns had their peers' own time; None without such columns."""
+    """Length in ms of each step if these columns had their peers' own time; None if there are no such columns."""
     host: str = ""
     """Host of these ranks, if the host as a whole is late."""
 

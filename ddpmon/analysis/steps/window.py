@@ -11,11 +11,11 @@ from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import ARRAYS, MEANED, World
 
 FEWEST = 40
-"""Minimum number of steps in a window, however long they take: with fewer, single odd steps dominate. Kinds of finding
-about the whole world require as many."""
+"""Minimum number of steps in a window, however long they take: with fewer, single unusual steps dominate. Kinds of
+findings about the whole world need this number."""
 ROOM = 256
-"""Minimum number of steps that buffers have room for beyond the window: each time a buffer is full, the window is
-copied."""
+"""Minimum room in the buffers beyond the window, in steps. When a buffer is full, the window is copied to its
+beginning, so more room means fewer copies."""
 
 
 class Window:
@@ -26,7 +26,7 @@ class Window:
         self._capacity = steps + max(ROOM, steps // 4)
         self._buffers: dict[str, NDArray[Any]] = {}
         self._sums: dict[str, Floats] = {}
-        """Cumulative sums over the rows, counted from an arbitrary row."""
+        """Cumulative sums of each array over steps, by name. Only differences between two rows have a meaning."""
         self.ranks: tuple[int, ...] = ()
         """Ranks of the steps in the window."""
         self._first = self._end = 0
@@ -41,7 +41,7 @@ class Window:
             for buffer in (*self._buffers.values(), *self._sums.values()):
                 buffer[:kept] = buffer[self._end - kept : self._end].copy()
             for total in self._sums.values():
-                total[:kept] -= total[:1].copy()  # This keeps the sums small, and so precise.
+                total[:kept] -= total[:1].copy()  # Small sums have small rounding errors.
             self._first, self._end = 0, kept
         begin, self._end = self._end, self._end + len(part)
         for name in ARRAYS:

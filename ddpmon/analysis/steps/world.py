@@ -30,14 +30,14 @@ class World:
     wait_ms: Floats
     """[S, R] Wait in synchronisations of all kinds."""
     transfer_ms: Floats
-    """[S, R] Transfer: own + wait + transfer = length."""
+    """[S, R] Transfer time: the rest of the step, so that own + wait + transfer = length."""
     exposed_ms: Floats
     """[S, R] Wait + transfer of the gradient synchronisation alone."""
     exposed_wait_ms: Floats
     """[S, R] Wait in the gradient synchronisation alone."""
     late_ms: Floats
-    """[S, R] Lateness in the last gradient synchronisation, including earlier waits of the step (see `split`); NaN if
-    the step had none."""
+    """[S, R] Lateness at the last gradient synchronisation, including earlier waits of the step (see `split_waits`);
+    NaN if the step had none."""
     critical: Ints
     """[S] Column of the critical rank, the one that waited least; -1 if no rank waited for another."""
     gradient_bytes: Ints
@@ -55,7 +55,7 @@ class World:
     learning_rate: Floats
     """[S, R] Learning rate; NaN if unknown."""
 
-    # The properties below are computed on first use; means come from the sums that a Window keeps.
+    # Properties below are computed on first use. A Window stores means in `means`, computed from its running sums.
 
     @cached_property
     def step_ms(self) -> Floats:
