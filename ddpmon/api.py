@@ -94,8 +94,7 @@ class step:  # noqa: N801  reads as a statement: with ddpmon.step(samples=64):
     Args:
         samples: Number of samples that this rank processes in the step, if it is not the first dimension of the batch.
         total: Number of steps that this run will have, without those before a checkpoint that it resumes from. The
-        dashboard
-            needs it to show the remaining time.
+            dashboard needs it to show the remaining time.
 
     """
 

@@ -33,7 +33,7 @@ _OF_BLOCKS = "(SELECT {} FROM step_blocks WHERE process = processes.id ORDER BY 
 _FIRST = _OF_BLOCKS.format("first_step", "ASC")
 _OLDEST_US = _OF_BLOCKS.format("first_end_us", "ASC")
 _NEWEST_US = _OF_BLOCKS.format("last_end_us", "DESC")
-"""SQL expressions for the first step, and the ends of the oldest and newest step, of a row of `processes`."""
+"""SQL expressions over `processes`: a process's first step, and when its oldest and its newest step ended, in µs."""
 
 
 class Thinning:
