@@ -64,7 +64,7 @@ def sample(second: int) -> Sample:
 
 
 class Hub:
-    """The parts of a hub that analyse the steps of so many ranks."""
+    """The parts of a hub that analyse steps, for a given number of ranks."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = range(ranks)
@@ -128,7 +128,7 @@ class Hub:
 
 
 def measure(ranks: int, updates: int, steps_per_s: int) -> dict[str, list[float]]:
-    """Return the CPU milliseconds of each part, each time that it ran."""
+    """Return the CPU milliseconds of every run of each part."""
     hub, took_ms = Hub(ranks), defaultdict[str, list[float]](list)
 
     def timed(part: str, work: Callable[[], None]) -> None:

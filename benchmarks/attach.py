@@ -1,4 +1,4 @@
-"""Attach to real jobs while they train and detach again, and compare each job with one that was left alone.
+"""Attach to real jobs while they train and detach again, and compare each job with the same job without ddpmon.
 
     python benchmarks/attach.py --seed 1 --count 50
 
@@ -58,10 +58,10 @@ class Figures:
     harmed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     stops: list[tuple[float, str]] = field(default_factory=list)
-    """Longest time, in seconds, for which each attach delayed a rank, and in which job; then that of each detach."""
+    """Longest delay of a rank, in seconds, by each attach, with the name of the job; then by each detach."""
     detach_stops: list[tuple[float, str]] = field(default_factory=list)
     shown: list[tuple[float, str]] = field(default_factory=list)
-    """Time in seconds from each command to the first step shown, and in which job."""
+    """Seconds from each command to the first step shown, with the name of the job."""
 
 
 class Watching:
@@ -174,7 +174,7 @@ def one_job(
     chance: random.Random,
     figures: Figures,
 ) -> None:
-    """Attach to a job several times, and check whether it computed the same as the bare one."""
+    """Attach to a job several times, and check that it computes the same weights as the job without ddpmon."""
     name, entries = f"{way}, {moment}", []
     with started(way, moment, folder, STEPS) as job:
         for _ in range(ATTACHES_OF_A_JOB):

@@ -48,7 +48,7 @@ class Net(nn.Module):
 
 
 class Job:
-    """The parts that all ways of training share."""
+    """The parts that every way of training in this file uses."""
 
     def __init__(self, args: argparse.Namespace, rank: int) -> None:
         self.args, self.rank, self.step = args, rank, 0

@@ -46,14 +46,14 @@ OTHERS = {
     "garbage": "garbage collector|gc.collect",
     "checkpoint": "checkpoint on rank 1 alone",
 }
-"""Causes that are not a line, each with a pattern that the finding must match."""
+"""Causes other than a line of the script, each with a pattern that the finding must match."""
 LIMIT_S = 150.0
 POLL_S = 0.5
 
 
 @dataclass
 class Seen:
-    """Findings of a run's screen and report."""
+    """Findings that the screen and the report of a run showed."""
 
     findings: list[dict[str, Any]] = field(default_factory=list)
     slow_at: float | None = None
@@ -61,7 +61,7 @@ class Seen:
 
 
 def marked(cause: str) -> tuple[set[int], str]:
-    """Return the lines that are marked with a cause, and the functions around them."""
+    """Return the numbers of the lines that are marked with a cause, and a pattern of the functions around them."""
     lines, function, found, functions = STEPS.read_text().splitlines(), "", set(), set()
     for number, line in enumerate(lines, 1):
         if match := re.match(r"\s*def (\w+)", line):

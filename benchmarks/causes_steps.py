@@ -111,7 +111,7 @@ def log_slowly(folder: Path) -> logging.Handler:
 
 
 def between_steps(step: int, loss: torch.Tensor, model: nn.Module, folder: Path) -> None:
-    """Do what a script does beside training, with the cause if it belongs here."""
+    """Do the work of a script between steps, such as logging, with the cause of slowness if it is one of these."""
     if is_slow("regex"):
         re.match(r"(a+)+$", "a" * 17 + "b")  # slow: regex
     if is_slow("subprocess"):

@@ -32,9 +32,8 @@ from ddpmon.recording.restoring import REPORT_RECORDS, restored_store
 
 SCRIPT = Path(__file__).parent / "diagnosis_steps.py"
 TELLING = 900, 300
-"""Number of 25 ms steps, and how many of these precede the fault, that are enough to measure its real gain. Fifty steps
-before it measure the gain to within 2% only (one standard error, resampled by tens), which was most of the error of
-predictions."""
+"""Number of 25 ms steps in a run, and number of these before the fault, that suffice to measure the real gain. With
+only fifty steps before the fault, the standard error of the gain is 2%, most of the error of predictions."""
 EXPECTED = {
     "persistent": "straggler",
     "moving": "moving_straggler",
@@ -51,7 +50,7 @@ EXPECTED = {
     "dead": "rank_failed",
 }
 OF_ALL = {"moving", "all"}
-"""Kinds of faults that belong to no single rank."""
+"""Kinds of faults that affect more than one rank."""
 ENDS = {"hang", "dead"}
 """Kinds of faults after which no more steps are made."""
 NOT_OF_RANKS = {"cpu_starved", "telemetry_lost"}
@@ -125,9 +124,9 @@ def judge(case: Case, report: dict, world: World, events: list) -> Outcome:
         words = f"rank {case.ranks[0]} does not reach"
         right = any(words in event.text and SCRIPT.name in event.text for _, event in events)
         return Outcome(right, named(case, world, events, words), [f["text"] for f in findings], busy)
-    if case.kind in {"transient", "changes"}:  # If the fault changed its phase, the first part has ended.
+    if case.kind in {"transient", "changes"}:  # Findings that have ended count too.
         findings = [f for f in report["findings"] if f["kind"] == kind]
-    if case.kind == "faster":  # The other rank did not change, and nothing is wrong with it.
+    if case.kind == "faster":  # One rank got faster; the other one has no fault.
         told = [f for f in report["findings"] if f["kind"] == kind and f["ranks"] != list(case.ranks)]
         right = bool(told) and all(f["evidence"].get("changed") == "others" for f in told)
         return Outcome(right, None, [f["text"] for f in findings], busy)

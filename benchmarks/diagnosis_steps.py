@@ -27,7 +27,7 @@ HANG_S = 30.0
 BURSTS_BEGIN_S, BURST = 4.0, 0.3
 """Seconds before the first burst, and the bursts' share of the time."""
 RAMP_ENDS = 1.3
-"""Length of the rest of the run relative to the ramp."""
+"""Length of the run after the beginning of the ramp, as a multiple of the ramp's length."""
 WAS_SLOW = "data"
 """The phase that is slow before the fault moves to another one."""
 

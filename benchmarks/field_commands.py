@@ -40,13 +40,14 @@ class Finished:
 
     folder: Path
     lines: list[tuple[float, str]] = field(default_factory=list)
-    """Printed lines with the time (time.time()) of each; for a tool that draws, the whole screen at each change."""
+    """Printed lines, each with its time (time.time()); for a tool with a redrawn screen, the whole screen at each
+    change."""
     seconds: float = 0.0
-    """Seconds from the start until none of its processes was left."""
+    """Seconds from the start of the run until its last process ended."""
     cpu_s: float = 0.0
     """CPU seconds of all processes of the run and the tool in that time."""
     steps_cpu_cores: float = 0.0
-    """Average number of cores that they used while steps were measured."""
+    """Average number of cores that these processes used while steps were measured."""
 
 
 class Tool:
@@ -65,7 +66,7 @@ class Tool:
         return {}
 
     def accompany(self, ranks: list[psutil.Process], folder: Path) -> list[subprocess.Popen[bytes]]:
-        """Start what runs beside the ranks, and return it."""
+        """Start the tool's processes that run beside the ranks, and return them."""
         return []
 
     def verdict(self, finished: Finished) -> str:
@@ -77,7 +78,7 @@ class Tool:
         return False
 
     def on_screen(self, display: list[str]) -> str:
-        """Return the sentences on its screen about the state of the run; "" if there are none."""
+        """Return the sentences on the tool's screen about the state of the run; "" if there are none."""
         return ""
 
     def bytes_left(self, folder: Path) -> int:

@@ -53,7 +53,7 @@ class Outcome:
     steps: int = 0
     steps_made: int = 0
     step_ms: float | None = None
-    """The reported value relative to the true one; the next field too."""
+    """Reported step time relative to the true one; `samples` is the same ratio for samples/s."""
     samples: float | None = None
     false: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)

@@ -34,7 +34,7 @@ HEAD = "RUNNING"
 """A word in the head of the demo's screen."""
 ENDED_RUNS = 20
 DEMO = "line"
-"""Name of the recorded run that ships with ddpmon, which is one of them."""
+"""Name of the recorded run that ships with ddpmon; it is one of the ended runs."""
 COMMANDS = ("ls", f"status {DEMO}", "--help", "--version")
 
 

@@ -46,7 +46,7 @@ EXTREMES = (
 
 
 class Honest(threading.Thread):
-    """Honest ranks: they make steps, and hold what they sent until the hub acknowledges it, as the probe does."""
+    """Honest ranks, which make steps and, like the probe, keep each message until the hub acknowledges it."""
 
     def __init__(self, ranks: list[RankProcess]) -> None:
         super().__init__(daemon=True)

@@ -236,7 +236,7 @@ def readers(run: Run, other: Run) -> dict[str, Callable[[], str]]:
 
 
 def hang(*_: object) -> None:
-    """End a reader whose time is over."""
+    """Raise HangError in a reader that exceeds `HANGS_S`."""
     raise HangError
 
 

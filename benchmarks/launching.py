@@ -38,7 +38,7 @@ def result_of(command: Sequence[str], environment: dict[str, str] | None = None,
     Args:
         command: The command, without `--result`.
         environment: Variables besides those of this process.
-        expected: The exit codes that are no failure.
+        expected: Exit codes that do not count as a failure.
     """
     with tempfile.NamedTemporaryFile("r", suffix=".result") as result:
         finish([*command, "--result", result.name], environment, expected)
@@ -129,7 +129,7 @@ def middle(values: Sequence[float], digits: int = 2, unit: str = "") -> str:
 
 
 def load() -> str:
-    """Return how busy this machine is, because a busy one gives other figures."""
+    """Return the load of this machine as text, to print beside figures that depend on it."""
     return f"load of the last minute {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 

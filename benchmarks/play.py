@@ -61,8 +61,7 @@ GRADIENT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Pause:
-    """Time in which ranks do something else before a step. `kind` is an index into messages.PAUSES; empty `ranks` mean
-    all.
+    """Time before a step in which ranks do not train. `kind` is an index into messages.PAUSES; empty `ranks` means all.
     """
 
     before: int
@@ -74,7 +73,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Shown:
-    """A finding of a hub or of a report. Times are in ms a step, and steps count from 1."""
+    """A finding that a hub or a report showed. Times are in ms per step, and steps count from 1."""
 
     kind: str
     severity: str
@@ -122,7 +121,7 @@ class Said:
     severity: str
     text: str
     finding: Shown | None
-    """The finding with this text; None if no lasting finding has it."""
+    """The finding with this text; None if no ongoing finding has it."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ class Timeline:
 
     @property
     def step_ms(self) -> Floats:
-        """Return the time in ms that each step added to the run, [S]."""
+        """Return the ms between the ends of successive steps on their last rank, [S]."""
         return np.diff(self.end_us.max(axis=1), prepend=0) / 1e3
 
     def table(self, begin_us: int, samples: ArrayLike, tokens: ArrayLike, kind: int) -> Table:
@@ -256,7 +255,7 @@ def play(
 
 
 class _Hub:
-    """The learning parts of a hub, fed by a timeline instead of sockets."""
+    """The store and the analysis of a hub, fed by a timeline instead of sockets."""
 
     def __init__(
         self, timeline: Timeline, hosts: list[str], pauses: Sequence[Pause], sync_every: int, *, gpu: bool

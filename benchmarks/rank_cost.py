@@ -48,7 +48,7 @@ from launching import bare, load, options, own_home, print_head, print_row, resu
 
 SCRIPT = Path(__file__).with_name("rank_measures.py")
 CASES = [(1, 10, 0.0), (1, 10, 5.0), (1, 10, 20.0), (2, 10, 0.0), (2, 10, 5.0), (1, 500, 0.0), (2, 500, 0.0)]
-"""Ranks, parameters, and milliseconds of a step; 0: as short as the model allows."""
+"""Cases to measure: number of ranks, number of parameters, and step length in ms (0: as short as the model allows)."""
 SECONDS = {"in-place": 20.0, "background": 10.0, "gaps": 8.0, "sampling": 60.0, "sampling-bias": 15.0}
 STEPS_PER_S = 100.0
 SAMPLED_STEPS_MS = (20.0, 100.0)
@@ -94,7 +94,7 @@ def blocks(cycles: list[dict[str, Any]], state: str, whole: bool = False, quiet:
 
 
 def added(cycles: list[dict[str, Any]], state: str, whole: bool = False) -> Estimate:
-    """Return the µs that a state adds to a step of the first state."""
+    """Return the time in µs by which a step in a state is longer than in the first state."""
     first = next(iter(cycles[0]))
     return Estimate.of((blocks(cycles, state, whole) - blocks(cycles, first, whole)).mean(axis=1))
 

@@ -175,7 +175,7 @@ def speed(args: argparse.Namespace, traced: Around | None) -> Any:
 
 
 def at_rate(steps_per_s: float, seconds: float, step: Callable[[], object], pause_s: float) -> Iterator[float]:
-    """Make so many steps a second, and yield the current time again and again."""
+    """Make `steps_per_s` steps a second, and yield the current time between steps."""
     began, done = time.monotonic(), 0
     while (now := time.monotonic()) - began < seconds:
         if (now - began) * steps_per_s >= done + 1:

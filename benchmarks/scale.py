@@ -94,9 +94,9 @@ class Result:
     """Kinds of findings that are worth a warning."""
     blamed: list[int] = dataclasses.field(default_factory=list)
     since: tuple[int, int] | None = None
-    """The reported and the true step."""
+    """Step from which the rank is late: as reported, and the true one."""
     gain: tuple[float, float] | None = None
-    """The reported and the true gain."""
+    """Gain without the late rank: as reported, and the true one."""
     bytes_a_record: float = 0.0
     """Size of the recording per record."""
     left_over: int = 0
@@ -217,7 +217,7 @@ def _measured(
 
 
 def _painted(dashboard: Dashboard) -> Iterator[tuple[int, int]]:
-    """Yield when each step was on the screen, and its number."""
+    """Yield the moment at which each step appeared on the screen, and the step's number."""
     for at, screen in dashboard.played():
         if step := STEP_SHOWN.search(screen):
             yield round(at * 1e6), int(step[1].replace(",", ""))

@@ -41,7 +41,7 @@ TURN_S, FEW = 0.5, 64
 """Interval, in seconds, at which each node reads the root's messages if there are more than `FEW` nodes; otherwise a
 node reads at each tick."""
 KEPT_S = 12.0
-"""Seconds that a node may be behind with its steps."""
+"""Seconds of steps that are stored, which is the longest delay that a node may have."""
 FLUSH_S = 60.0
 """Longest time, in seconds, for the root to have all data at the end."""
 
@@ -104,7 +104,7 @@ class Link(Uplink):
         """Add packed batches of ranks, as a bundle of its own after what was added before."""
         self._bundles.make_bundles()
         self._bundles.append_bundle(Closed(blocks=[Packed(0, block)], batches=batches))
-        self._sent_at = now  # So that no heartbeat is sent in addition.
+        self._sent_at = now  # Suppresses an additional heartbeat.
 
     @property
     def every_s(self) -> float:
@@ -236,7 +236,7 @@ class Player:
         plan = self.plan
         before = began = time.monotonic()
         attempt, world = 0, self._begin(0)
-        sent = turned = 0.0  # For all nodes, round after round: they send one after the other, as real ones do.
+        sent = turned = 0.0  # Number of nodes that are due so far: they send one after the other.
         sent_to = turned_to = 0
         while (now := time.monotonic()) - began < plan.seconds:
             if plan.restart_after_s is not None and attempt == 0 and now - began >= plan.restart_after_s:

@@ -44,7 +44,8 @@ Factor = Callable[[Rng, Shape], Floats]
 
 @dataclass(frozen=True)
 class Noise:
-    """Own times as the product of `factors`, in units of each phase's usual time, plus what `add` adds."""
+    """Noise in own times: the product of `factors`, relative to each phase's usual time, plus the delays that `add`
+    adds."""
 
     factors: tuple[Factor, ...]
     add: Callable[[Rng, Floats], None] | None = None

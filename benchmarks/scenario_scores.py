@@ -61,7 +61,7 @@ class Score:
     gain_off: float | None = None
     """The larger error of the last live moment and the report."""
     told_after: int | None = None
-    """Steps from the fault's first one until its ranks are named."""
+    """Number of steps from the first step of the fault until its ranks are named."""
     agree: list[str] = field(default_factory=list)
     """Differences between the last live moment, the dashboard of the ended run, and the report; empty: none."""
     recoveries: int = 0
@@ -69,7 +69,7 @@ class Score:
     false: int = 0
     """Events above info that accuse a rank without a fault, or repeat an earlier event."""
     lines: int = 0
-    """Events, whatever they say."""
+    """Number of all events, right or wrong."""
     moments: int = 0
     changes: int = 0
     """Changes of the sentence on screen, except its figures, from one moment to the next, in a run without a fault."""
@@ -91,7 +91,7 @@ def accuses(shown: Shown) -> bool:
 
 
 def goes_on(findings: Iterable[Shown]) -> list[Shown]:
-    """Return the accusations that have not ended."""
+    """Return the findings that accuse a rank and have not ended."""
     return [shown for shown in findings if accuses(shown) and shown.until is None]
 
 
@@ -200,7 +200,7 @@ def _count_events(made: Score, played: Played, truth: Truth, *, takes_turns: boo
     seen = set()
     for event in played.events:
         last = truth.until or len(played.step_ms) + 1
-        lasts = truth.pattern not in {NOTHING, BURSTS}  # Between bursts the rank does keep up.
+        lasts = truth.pattern not in {NOTHING, BURSTS}  # Between bursts the rank is not slow, so a recovery is true.
         if lasts and RECOVERS.search(event.text) and truth.since + 10 < event.step < last:
             made.recoveries += 1
         finding = event.finding

@@ -25,7 +25,8 @@ BEGIN = 7 / 15
 
 @dataclass(frozen=True)
 class Truth:
-    """The fault. `since` and `until` are its first and last step, counted from 1; `until` is None if it lasts."""
+    """The true fault. `since` and `until` are its first and last step, counted from 1; `until` is None if it does not
+    end."""
 
     pattern: str = NOTHING
     ranks: tuple[int, ...] = ()
@@ -159,7 +160,7 @@ def ramp(draft: Draft, size: float = 0.5, begin: int | None = None, steps: int =
 
 
 def rotating(draft: Draft, size: float = 0.5) -> Truth:
-    """Make another rank slow in each step."""
+    """Make one rank slow in each step, drawn at random."""
     first = draft.place(None)
     whose = draft.rng.integers(0, draft.ranks, draft.steps)
     for rank in range(draft.ranks):

@@ -104,7 +104,7 @@ QUIET_HEAD = (
 
 
 def row(name: str, scores: Sequence[Score]) -> str:
-    """Return the table's line of a fault."""
+    """Return the row of the table for a scenario with a fault."""
     told = [one.told_after for one in scores if one.told_after is not None]
     since = [one.since_off for one in scores if one.since_off is not None]
     gain = quantile([one.gain_off for one in scores if one.gain_off is not None], 0.9)
@@ -117,7 +117,7 @@ def row(name: str, scores: Sequence[Score]) -> str:
 
 
 def quiet_row(name: str, scores: Sequence[Score]) -> str:
-    """Return the table's line of a noise without a fault."""
+    """Return the row of the table for a noise without a fault."""
     hours, false = sum(one.hours for one in scores), sum(one.false for one in scores)
     return (
         f"{name.removeprefix('no fault: '):38} {len(scores):4} {hours:6.2f} {false:5} {DAY_H * false / hours:8.2f}"
@@ -127,7 +127,7 @@ def quiet_row(name: str, scores: Sequence[Score]) -> str:
 
 
 def stable(scores: Sequence[Score]) -> float:
-    """Return the share of moments in which the sentence is that of the previous moment."""
+    """Return the share of moments at which the sentence on screen is the same as at the previous moment."""
     return 1 - sum(one.changes for one in scores) / max(1, sum(one.moments - 1 for one in scores))
 
 

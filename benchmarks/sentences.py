@@ -71,14 +71,14 @@ def sentences(text: str) -> list[str]:
 
 
 def of_docs() -> Iterator[tuple[str, str]]:
-    """Yield (page, sentence) of the docs."""
+    """Yield (page, sentence) for each sentence of the docs."""
     for page in PAGES:
         for paragraph in prose(page):
             yield from ((page.relative_to(ROOT).as_posix(), each) for each in sentences(paragraph))
 
 
 def of_help() -> Iterator[tuple[str, str]]:
-    """Yield (command, sentence) of the help."""
+    """Yield (command, sentence) for each sentence of the commands' help."""
     shown = {name: command for name, command in command_line.commands.items() if not command.hidden}
     for name, command in sorted(shown.items()):
         for text in [command.help, *(getattr(option, "help", None) for option in command.params)]:
@@ -99,7 +99,7 @@ def is_whole(text: str) -> bool:
 
 
 def of_code() -> Iterator[tuple[str, str]]:
-    """Yield (module, sentence) of the texts in the code."""
+    """Yield (module, sentence) for each sentence of the texts in the code."""
     for package in (*READ_BY_PEOPLE, "analysis", "attach", "source"):
         for path in sorted((ROOT / "ddpmon" / package).rglob("*.py")):
             filled = (GAP.sub(lambda gap: example(gap[1]), text) for text in texts(path.read_text(), example))

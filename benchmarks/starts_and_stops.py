@@ -48,7 +48,7 @@ class Outcome:
     states: Counter[str] = field(default_factory=Counter)
     killed: Counter[str] = field(default_factory=Counter)
     left: list[str] = field(default_factory=list)
-    """One line for each run that left something behind, with what that is."""
+    """One line for each run that left processes or folders behind, with their names."""
 
 
 def begin(script: Path, *, with_torchrun: bool, seconds: float) -> runs.Run:

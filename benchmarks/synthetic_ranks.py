@@ -52,15 +52,14 @@ SENDS_S = 0.5
 """Interval, in seconds, at which each rank sends its steps; the ranks send one after the other, as real ones do."""
 TURNS = 10
 TOLD_STEPS = 440
-"""Steps that are sent at the start, before the first that is sent when it ends, so that series are nearly at full
-length."""
+"""Number of past steps that are sent at the start, so that series over time are nearly at full length."""
 AT_ONCE = 20
 """Steps that each rank sends at once: a hub treats ranks that send no steps for seconds as lost."""
 FIRST_PID = 4_000_000
 
 
 class World:
-    """The steps of all ranks, the same in every process that plays a part of them."""
+    """Generates the steps of all ranks: the same steps in every process that plays some of the ranks."""
 
     def __init__(
         self,

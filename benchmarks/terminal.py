@@ -23,14 +23,15 @@ class Dashboard(Terminal):
     def __init__(self, command: list[str], size: tuple[int, int]) -> None:
         self.began = time.perf_counter()
         self.written: list[tuple[float, bytes]] = []
-        """All output, with the time at which it came."""
+        """Pieces of output, each with the time at which it arrived."""
         program, *arguments = command
         super().__init__(
             *arguments, columns=size[0], rows=size[1], program=(program,), environment={"COLORTERM": "truecolor"}
         )
 
     def collect(self, seconds: float, until: bytes = b"") -> float | None:
-        """Read output for some seconds. Once `until` has come, return at once, with the time of that."""
+        """Read output for some seconds. If `until` appears in it, return the time of that at once; otherwise return
+        None."""
         end = time.perf_counter() + seconds
         tail = b""
         while (left := end - time.perf_counter()) > 0:

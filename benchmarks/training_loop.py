@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 WARM_UP = 100
 BATCH, SAMPLES = 16, 1 << 21
-"""Number of samples, all in one tensor; more than a measurement needs."""
+"""Samples per batch, and samples in the whole tensor, which are more than a measurement needs."""
 WIDTHS = {10: 128, 500: 8}
 """Width of each parameter, by the number of parameters of a model."""
 Around = Callable[[Any], Any]
@@ -97,7 +97,7 @@ class Training:
         self.numbers = range(0)
         """Numbers that each round adds up in Python, which needs the GIL."""
         self.rounds = 0
-        """Rounds of additional work in a step."""
+        """Number of rounds of additional work in a step."""
         self._lengthen = self._inside.timed(lambda: self._work_rounds(self.rounds))
 
     def _work_rounds(self, rounds: int) -> None:

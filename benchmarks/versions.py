@@ -48,7 +48,7 @@ for way in ways:
     same += all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in pairs)
 print(same)
 """
-"""A script that counts the ways that ended with the same weights, read by the torch that wrote them."""
+"""A script that counts the ways of training that ended with equal weights. The torch that wrote the weights runs it."""
 
 
 @dataclass

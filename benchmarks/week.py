@@ -36,7 +36,7 @@ Ticks = list[list[list[Step]]]
 
 
 def made_up_ticks(ranks: int, steps: int, seed: int) -> Ticks:
-    """Return half seconds of a run, to be sent again and again."""
+    """Return synthetic steps in half-second ticks, which are sent repeatedly."""
     rng = random.Random(seed)
     world = World(ranks, steps / TICK_S, 0, noise=CHANGING_NOISE, late_rank=LATE_RANK % ranks, seed=seed)
 

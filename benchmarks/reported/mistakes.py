@@ -82,7 +82,7 @@ def data(samples=640):
 
 
 class Images(Dataset):
-    """Samples that workers read. On rank 1, `then` is done to one of them."""
+    """A dataset of samples that workers read. On rank 1, `then` is called for one sample."""
 
     def __init__(self, then, samples=800):
         self.then, self.samples = then, samples
@@ -142,7 +142,7 @@ def no_sync():
             if MENDED:
                 loss.backward()
         if not MENDED:
-            with apart:  # Around the backward alone.
+            with apart:  # This wraps the backward only, not the forward: the mistake.
                 loss.backward()
         if number % 4 == 0:
             optimizer.step()
