@@ -82,7 +82,8 @@ def busy(run: Run) -> list[str]:
 
 
 def named(run: Run, rank: int) -> str:
-    """Return "yes" if a finding above info in the report names this rank alone, "live" if only --headless did, else "NO"."""
+    """Return "yes" if a finding above info in the report names only this rank, "live" if only --headless did, or
+    "NO"."""
     if any(f["severity"] != "info" and f["ranks"] == [rank] for f in run.findings):
         return "yes"
     return "live" if any(re.match(rf"^\S+  !+ rank {rank} is slow", text) for text in run.headless) else "NO"
