@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 LONGEST = 400
-"""Most characters of such a line."""
+"""Largest number of characters of an exception's text in one line."""
 _LONGEST_END = 200
-"""Most characters of the last line of a long message."""
+"""Largest number of characters of a long message's last line, which is appended to its beginning."""
 EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b(:|$)")
 """Matches the beginning of the line that names a Python exception."""
 BELOW_CPP = re.compile(

@@ -47,7 +47,7 @@ def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
         download_once(here, lambda: datasets.MNIST(root, download=True), "MNIST")
     else:
         root = DIGITS
-    # 0.3 is about the mean and the standard deviation of the grey levels; the result is about -1 to 2.3.
+    # Mean and standard deviation of the grey levels are both about 0.3; normalised levels lie in about -1 to 2.3.
     plain = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.3, 0.3)])
     moved = transforms.Compose([transforms.RandomAffine(degrees=15, translate=(0.1, 0.1)), plain])
     return datasets.MNIST(root, train=True, transform=moved), datasets.MNIST(root, train=False, transform=plain)

@@ -192,7 +192,7 @@ class Supervisor(Supervising):
             self.entries = None
 
     def _left(self, now: float) -> bool:
-        """Return whether the removal of the probe is finished, in all ranks or after `LEAVING_S`."""
+        """Return whether the probe is removed from all ranks, or `LEAVING_S` has passed."""
         if self.leaving_since is None or self.entries is None:
             return False
         if not self.entries.settled and now - self.leaving_since < LEAVING_S:

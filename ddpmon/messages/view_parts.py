@@ -111,7 +111,7 @@ class HeatView(msgspec.Struct, frozen=True):
 
 
 class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
-    """A step of all ranks together."""
+    """One step, summarised over all ranks."""
 
     step: Count
     length_ms: float

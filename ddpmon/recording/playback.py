@@ -47,7 +47,7 @@ class Track:
         self.at_end = at_end
         """The process as it was at the end of the recording."""
         self.behind_us = at_end.clock_behind_us or 0
-        """Time by which its host's clock is behind the recording's."""
+        """Microseconds by which the clock of the process's host is behind the recording's clock."""
         self.begins_us, self.ends_us = (at_us + self.behind_us for at_us in span_us)
         self._recording = recording
         self._merged = merged
@@ -108,7 +108,7 @@ class Track:
         return steps
 
     def update(self, store: Store, process: RankProcess, now_us: int) -> None:
-        """Update all but the steps of a process to a moment: samples, digests, stack, and whether it has left."""
+        """Update a process's samples, digests, stack and exit to a moment; `next_steps` returns its steps."""
         at_end = self.at_end
         fresh = self._recording.samples(at_end.id, self._sampled_us, now_us - self.behind_us)
         process.samples.extend(fresh)

@@ -137,7 +137,9 @@ class Recorder:
         self._queue.add(process, batch, fresh)
 
     def record_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
-        """Record the steps of batches that were recorded without them. `counts` is each process's number of rows."""
+        """Record rows of steps, whose batches are recorded separately; `counts` is the number of rows of each
+        process.
+        """
         self._queue.add_rows(processes, counts, table)
 
     def record_event(self, events: Iterable[Event]) -> None:

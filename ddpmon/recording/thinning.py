@@ -20,8 +20,8 @@ WHOLE_BYTES = 1_500_000_000
 KEPT_RECORDS = 1_000_000
 """Number of the latest step records that are never merged: more than a report reads."""
 MINUTES_REACH = 40
-"""Largest age of minutes, as a multiple of that of whole steps. 64 ranks at 10 steps a second have eight hours of steps
-and two weeks of minutes."""
+"""Largest age of rows that are merged into minutes, as a multiple of the largest age of unmerged steps. 64 ranks at 10
+steps a second have eight hours of steps and two weeks of minutes."""
 BITE_ROWS = 800
 """Approximate number of rows that are merged at a time, which takes some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000

@@ -69,10 +69,10 @@ class Address:
 
 
 def parse(word: str | None) -> Address | None:
-    """Return the address that a word means; None if it names a run of this machine.
+    """Parse a word of the command line into an address; return None if it names a run of this machine.
 
     Raises:
-        UsageError: The word means neither.
+        UsageError: The word is neither an address nor a possible name of a run.
 
     """
     if word is None or not (":" in word or "@" in word):

@@ -182,7 +182,10 @@ class RemoteSource:
         self._send(StopThere(run_id, now))
 
     def runs(self) -> list[tuple[Listed, ListedVerdict]]:
-        """Return the runs there, the latest first, each with its verdict. They are sent as long as this is called."""
+        """Return the runs of the other machine, the latest first, each with its verdict.
+
+        The far side sends them only while this method is called at least every `LOOKED_AT_S` seconds.
+        """
         self._runs_read_at = time.monotonic()
         if not self._want.runs:
             self._change_want(runs=True)

@@ -235,7 +235,7 @@ class DdpmonApp(ShowingApp):
         self._show_moved()
 
     def _show_moved(self) -> None:
-        """Show the snapshot at the new position; a recording shows it as soon as it has read it."""
+        """Show the snapshot at the new position. That of a recording appears once it has been read."""
         if self.playback.is_recording:
             self.show_answer()
         else:

@@ -14,7 +14,7 @@ Then = Callable[[Reply | None], None] | Callable[[Reply | None], Awaitable[None]
 
 
 class Dashboard(Protocol):
-    """The methods of the app that its parts call."""
+    """Interface of the app: the methods that its parts may call."""
 
     @property
     def palette(self) -> Palette:

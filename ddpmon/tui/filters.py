@@ -48,7 +48,7 @@ class Filter:
 
 
 def runs_of(ranks: Iterable[int]) -> RankSpans:
-    """Return ranks as the spans that the hub expects."""
+    """Return ranks as spans of consecutive ranks, the form in which the hub expects them."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(ranks):
         if ranges and number == ranges[-1][1] + 1:

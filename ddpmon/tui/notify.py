@@ -36,7 +36,9 @@ class Worsening:
     """Detects when the watched run gets worse."""
 
     def __init__(self, *, begun: bool) -> None:
-        """Start without a snapshot; if this command started the run (`begun`), even the first one may be news."""
+        """Start without a snapshot. `begun` is true if this command started the run; then even the first one can
+        notify.
+        """
         self._standing: int | None = _WELL if begun else None
         self._run = ""
         self._last: dict[int, float] = {}

@@ -152,7 +152,7 @@ def first_theme(textuals: str, environment: Mapping[str, str], remembered: objec
 
 
 class Palette:
-    """Rich styles by role. `all_muted` is the same palette in the muted colour only, for values of long ago."""
+    """Rich styles by role. `all_muted` is the same palette in the muted colour only, for outdated values."""
 
     def __init__(self, colours: dict[str, str]) -> None:
         self._base = {name: Style.parse(colour) if colour else Style.null() for name, colour in colours.items()}
