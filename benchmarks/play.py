@@ -61,7 +61,7 @@ GRADIENT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Pause:
-    """Time before a step in which ranks do not train. `kind` is an index into messages.PAUSES; empty `ranks` means all."""
+    """Time before a step in which ranks do not train. `kind` is an index into messages.PAUSES; no `ranks` means all."""
 
     before: int
     """Index of the step."""
