@@ -92,7 +92,7 @@ class Config:
 
 
 def _near(value: object, allowed: str) -> str:
-    """Return "; did you mean …?" if an allowed word is like the value, or is the same without its table; else ";"."""
+    """Return "; did you mean …?" if an allowed word resembles the value or is equal except for its table; else ";"."""
     from difflib import get_close_matches
 
     words = [*allowed.split(", "), *(f"[{table}]" for table in sorted(_TABLES))]

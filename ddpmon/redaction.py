@@ -257,7 +257,7 @@ def _hide_password(match: re.Match[str]) -> tuple[str, int] | None:
 
 
 def _is_login(option: str, user: str, colon: str, password: str) -> bool:
-    """Return whether the value of an option is a user and a password. Two numbers are ids."""
+    """Return whether the value of an option is a user and a password. Two numbers are user and group ids."""
     words = [word.lower() for word in _WORD.findall(option)]
     numbers = user.isdecimal() and password.isdecimal()
     return bool(words and user and colon and password) and words[-1] in _LOGINS and "/" not in user and not numbers

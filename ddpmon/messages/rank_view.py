@@ -28,7 +28,7 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
-    """Hardware and software of a rank, from its Hello. A field is "" or 0 if the Hello does not tell it."""
+    """Hardware and software of a rank, from its Hello. A field is "" or 0 if the rank did not report it."""
 
     device_name: Text = ""
     """Model name of the GPU."""

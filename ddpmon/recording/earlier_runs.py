@@ -51,7 +51,7 @@ class _Report(msgspec.Struct):
 
 
 def comparison_key(run: Run) -> tuple[object, ...]:
-    """Return a key that two runs must share to be compared. Numbers among their arguments may differ."""
+    """Return a key that is equal for runs whose speeds can be compared. Numbers among their arguments may differ."""
     words = tuple(
         "=".join("#" if _NUMBER.fullmatch(part) else part for part in word.split("=")) for word in run.script_args
     )

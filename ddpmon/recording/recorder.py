@@ -59,7 +59,7 @@ class _Waiting:
     checkpoints: dict[str, bytes] = field(default_factory=dict)
     """Values that replace those recorded under the same name."""
     findings: dict[int, list[schema.Row]] = field(default_factory=dict)
-    """Rows that replace those of the same record of a finding, by its number."""
+    """New rows of the table `findings` by record number; each replaces the recorded row of that number."""
 
     def __bool__(self) -> bool:
         return any(vars(self).values())

@@ -167,7 +167,7 @@ class ReplaySource(EndedSource):
         return at + by * max(1.0, (self._end - self._begin) / PIECES)
 
     def _give_up(self, why: str) -> None:
-        """Pause the recording, and show the reason as the verdict."""
+        """Pause the recording because it cannot be read, and show the reason in place of the verdict."""
         with self._turn:
             self._paused = True
         shown = self._snapshot or self._as_it_ended()

@@ -12,7 +12,7 @@ SCREENS = [name.value for name in ViewName if VIEW_FACTS[name].digit]
 
 
 def check_config() -> None:
-    """Raise the first of the problems."""
+    """Raise the first error that `problems` yields, if there is one."""
     for problem in problems():
         raise problem
 

@@ -10,7 +10,7 @@ from ddpmon.messages import Snapshot
 from ddpmon.source import Source, TapePosition
 
 HISTORY_SNAPSHOTS = 240
-"""Number of kept snapshots of a small world: two minutes to step back through."""
+"""Largest number of snapshots that are kept to step back through: two minutes, or less if HISTORY_RANKS is exceeded."""
 HISTORY_RANKS = 8192
 """Maximum number of ranks in all kept snapshots together, so that a large world takes no more memory."""
 MIN_HISTORY_SNAPSHOTS = 4

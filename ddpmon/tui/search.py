@@ -57,7 +57,7 @@ ERRORS = Search(
         r"|\b(?:ERROR|CRITICAL|FATAL|Fatal Python error)\b"
     ),
 )
-"""Matches what programs print when something has failed."""
+"""Search for error messages and the first lines of tracebacks in output."""
 
 
 def parse_search(text: str) -> Search:

@@ -41,7 +41,7 @@ class Watched:
         self.opening: Run | None = None
         """The run that is being opened, while the previous one is still shown."""
         self._stopping: set[str] = set()
-        """Runs that were asked to stop, by the names of `_name`."""
+        """Runs that were asked to stop, each by its id as `_name` returns it."""
 
     def _name(self, other: Run | None) -> str:
         """Return the id of `other`, or of the shown run if None; return "" for the caller's run."""

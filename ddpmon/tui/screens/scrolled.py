@@ -102,7 +102,7 @@ class _Keys(Text):
 
 
 class Help(Scrolled):
-    """The help screen."""
+    """The help screen, with the keys of the current screen and the meaning of words and signs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
 
