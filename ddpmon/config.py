@@ -194,7 +194,7 @@ def apply(environ: MutableMapping[str, str]) -> None:
     """Set the environment variables for which the file has a value and the environment has none.
 
     Raises:
-        UsageError: The file cannot be used, or the variable of the units has another value.
+        UsageError: The file cannot be used, or DDPMON_UNITS has a value that is not allowed.
 
     """
     for setting in SETTINGS:

@@ -62,7 +62,7 @@ class Supervisor(Supervising):
         """The current round: it arms the probe in the ranks, or disarms it."""
         self.leaving_since: float | None = None
         self.why_left = ""
-        """The error for which the probe was removed from the ranks; "" if somebody asked for it."""
+        """The error because of which the probe was removed from the ranks; "" if a user requested the removal."""
         self.killed_at: float | None = None
         self.kill_at: float | None = None
         self.below: set[Process] = set()
@@ -154,7 +154,9 @@ class Supervisor(Supervising):
         self.entries = self._round(ranks, "arm", text)
 
     def _leave(self, why: str) -> None:
-        """Remove the probe from every rank that has it or is about to. why: the error; "" if somebody asked for it."""
+        """Remove the probe from every rank in which it is armed or being armed. why: the error; "" if a user requested
+        it.
+        """
         say(f"removing the probe from the ranks: {why or 'on request'}")
         self.why_left, self.leaving_since = why, time.monotonic()
         inside = [

@@ -52,7 +52,7 @@ def images(pid: int) -> list[Image]:
 
 
 def find(image: Image, names: tuple[str, ...], read: Read) -> dict[str, int]:
-    """Return {name: address} for those of these functions that a mapped file exports.
+    """Return {name: address} for each function in `names` that a mapped file exports.
 
     Raises:
         NoSymbolError: The file has no table of exported symbols.

@@ -22,7 +22,7 @@ MAX_SCOPES = 64
 MAX_NAMES = 16
 """Largest number of names of `ddpmon.phase` in a step."""
 MAX_NAME = 64
-"""Largest number of characters in such a name."""
+"""Largest number of characters in a name of `ddpmon.phase`."""
 MAX_LOGGED = 256
 """Largest number of characters in the name of a value that `ddpmon.log` accepts."""
 
@@ -104,7 +104,7 @@ HEAT_MOMENTS = 7
 DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss", "cores")
 """Quantities of each rank that are stored second by second."""
 SAMPLE_SECONDS = (1, 16)
-"""Numbers of seconds that a column of these quantities may cover."""
+"""Numbers of seconds that a column may cover, for the quantities of DEVICE_COURSES."""
 PRINTED_LINES = 300
 """Largest number of lines of a rank's output that are sent to another machine: the last ones."""
 COST_WINDOWS = ("window", "last", "start")

@@ -24,7 +24,7 @@ VERSION = 5
 """Version of the schema. Recordings of other versions are refused."""
 
 LEVEL = 1
-"""Level of zlib, the fastest."""
+"""Compression level of zlib: the fastest."""
 BLOCK_STEPS = 1 << 14
 """Largest number of steps in a block, because reading a few of them decompresses the whole block."""
 MAX_RECORD_BYTES = 4096

@@ -140,7 +140,7 @@ class Line:
 
     def exit_code(self) -> int:
         """Wait for the end, and return the exit code of the command there. Raise UnreachableError if the line was cut
-        before.
+        before the command ended.
         """
         code = self._ssh.wait()
         self._ended.wait(_LAST_WORDS_S)

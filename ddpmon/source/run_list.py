@@ -1,4 +1,4 @@
-"""Lists all runs of this user, and reads again only what can have changed."""
+"""Lists all runs of this user, and caches what it has read of runs that have ended."""
 
 from __future__ import annotations
 

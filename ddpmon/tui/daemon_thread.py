@@ -1,4 +1,4 @@
-"""Reads what takes seconds on a daemon thread, so that the screen stays usable and the user can leave at once."""
+"""Runs slow reads on a daemon thread, so that the screen stays usable and the user can leave at once."""
 
 from __future__ import annotations
 

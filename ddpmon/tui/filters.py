@@ -37,7 +37,7 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter for ranks: a rank passes if every term holds, so no terms pass all ranks."""
+    """A filter for ranks: a rank passes if every term holds. A filter without terms passes all ranks."""
 
     text: str = ""
     terms: tuple[Test, ...] = field(default=(), compare=False)

@@ -194,7 +194,7 @@ def needed_actions(view: ViewName) -> set[str]:
 
 
 MANY_SCREENS = 5
-"""Number of screens from which a key's screens are not listed."""
+"""If a key works on at least this number of screens, messages do not list them."""
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:

@@ -74,7 +74,9 @@ def _cells(row: tuple[str, ...], role: str = "text") -> Line:
 
 
 class _Comparison(Text):
-    """The text of the comparison; before that, a message that the recordings are being read, or an error."""
+    """Shows the comparison as text. Until it is ready, shows that the recordings are being read; if that fails, the
+    error.
+    """
 
     def __init__(self, heading: str) -> None:
         super().__init__()
