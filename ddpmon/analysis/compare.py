@@ -23,10 +23,11 @@ from ddpmon.messages import Finding
 FIRST_STEPS = 5
 """Number of first steps that are always left out: buffers, kernels and DDP's buckets are laid out in them."""
 FEWEST_STEPS = 20
-"""Minimum number of steps after those for a median's interval: neighbours are correlated, so they are drawn in
-blocks."""
+"""Minimum number of further steps. The interval of the median is computed by resampling blocks of steps, because
+neighbouring steps are correlated."""
 MOST_STEPS = 20_000
-"""Maximum number of steps, the last ones; the interval of more would be narrower than two runs differ anyway."""
+"""Maximum number of steps that are compared, the last ones. With more, the interval would be narrower than the
+difference between two runs of the same script."""
 MOST_INTERVAL_STEPS = 2_000
 """Maximum number of steps for the interval of one run's median step, which takes 50 ms of CPU time."""
 ALIKE = Threshold(
@@ -41,7 +42,7 @@ DRIFT = Threshold(
     why="A judgement call: if the halves differ more, one median describes neither of them, and ddpmon adds a note.",
 )
 LOSS_STEPS = 20
-"""Number of last steps of the common stretch whose mean losses are compared: losses of single batches vary."""
+"""Number of last common steps whose mean losses are compared, because losses of single batches vary."""
 _BATCH_STEPS = 5
 """Number of steps in a batch, as in MSER-5."""
 
@@ -85,7 +86,7 @@ class Losses:
     a: float
     b: float
     b_is: str
-    """"higher" beyond chance (B has learned less so far), "lower" or "alike"."""
+    """Significant difference of B's loss: "higher" (B has learned less so far), "lower" or "alike"."""
     same: str
     """The quantity that is equal in both runs: "step" or "samples"."""
 
@@ -118,18 +119,22 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """Return the change of B that is certain: "faster", "slower" or else "same"."""
+        """Return "faster" or "slower" if the change of B is significant, else "same"."""
         effect = _effect(self.speed)
         return "faster" if effect > 0 else "slower" if effect < 0 else "same"
 
     @property
     def slower_by(self) -> float:
-        """Return the least slowdown of B in its median or its mean step: 0.1 takes 10% longer; 0: possibly none."""
+        """Return the minimum slowdown of B, in its median or mean step, by the interval's end: 0.1 is 10% longer; 0:
+        none.
+        """
         return max(0.0, 1 / self.median.high - 1, 1 / self.mean.high - 1)
 
 
 def _effect(speed: Ratio) -> float:
-    """Return the logarithm of the certain part of a ratio; 0 if two runs of the same script may differ by as much."""
+    """Return the logarithm of the ratio's interval end nearest to 1; 0 if two runs of the same script may differ as
+    much.
+    """
     if not speed.is_certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)

@@ -93,7 +93,7 @@ def _why(comparison: Comparison) -> str:
     saved = (a.path_ms - b.path_ms) * (1 if faster else -1)
     for finding in comparison.gone if faster else comparison.new:
         cost = finding.cost_ms
-        # Of several causes that come together, each may have less than half.
+        # If several causes coincide, each may explain less than half.
         if kind_of(finding).slows and cost is not None and cost >= EXPLAINS.stay * float(saved.sum()):
             return f"{_named(finding)}, {cost:.1f} ms a step in {'A, is gone' if faster else 'B, is new'}"
     most = int(saved.argmax())

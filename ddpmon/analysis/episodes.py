@@ -39,9 +39,9 @@ class EpisodeRecord(msgspec.Struct):
     reported_at: float
     """Moment of the first report, Unix seconds."""
     severity: str
-    """The most severe so far."""
+    """The highest severity of the episode so far."""
     grave_at: float
-    """Moment when the finding first had this severity, Unix seconds."""
+    """Moment when the finding first had its most severe severity, Unix seconds."""
     ended: Finding | None = None
     """The finding as reported once it had ended; None while it lasts."""
     ended_at: float | None = None
@@ -55,7 +55,7 @@ class EpisodeRecord(msgspec.Struct):
     times: int = 1
     """Number of episodes that were merged into this one."""
     place: int = 0
-    """Its place among the lasting findings of the last judgement that included it, the worst first."""
+    """Position among the lasting findings of the last judgement that reported it; the worst finding has 0."""
 
     @property
     def is_lasting(self) -> bool:
@@ -64,13 +64,13 @@ class EpisodeRecord(msgspec.Struct):
 
     @property
     def end_step(self) -> int:
-        """Return the last step so far, or the last of all once it has ended."""
+        """Return the last step of the episode so far, or its final last step once it has ended."""
         return self.last_step if self.ended is None else self.ended.until_step or 0
 
     def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
-        """Return the episode as it stood at a moment of the past; None if it was unknown then, or already replaced.
+        """Return the episode as it was at an earlier moment; None if it was not reported yet, or already replaced.
 
-        Only the words and the evidence of its last report are recorded: `as_of_step` says of which step they are.
+        Only the words and evidence of the last report are recorded; `as_of_step` is the step that they describe.
         """
         if self.reported_at > unix or (self.replaced_at is not None and self.replaced_at <= unix):
             return None
@@ -118,7 +118,7 @@ def as_of(
 def visible_findings(
     lasting: Iterable[list[EpisodeRecord]], ended: Iterable[list[EpisodeRecord]], seconds: float, *, over: bool = False
 ) -> list[Finding]:
-    """Return the findings of records as people read them. See `Ledger.findings`."""
+    """Return one finding to show for each record; see `Ledger.findings`."""
     ended = (record for record in ended if kind_of(record[-1].finding).stays_told)
     costliest = sorted(ended, key=lambda record: (-(cost_s(record) or 0.0), -(record[-1].ended_at or 0.0)))
     remaining = ([episode for episode in record if episode.replaced_at is None] for record in (*lasting, *costliest))

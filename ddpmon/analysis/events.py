@@ -40,11 +40,11 @@ class Announcer:
 
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
-        """By identity: the finding as last announced, or with its settled cost; and the moment of the announcement, in
-        seconds."""
+        """By identity, the finding as last announced, with its cost updated until that is stable, and the moment of the
+        announcement in seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
-        """By identity, ends that are not announced yet: the sentence ("": none), the moment in seconds, and the finding
-        as it was."""
+        """By identity, ends that are not announced yet: the sentence ("": no announcement), the moment in seconds, and
+        the last state of the finding."""
 
     def announce(self, before: Sequence[Finding], now: Sequence[Finding], seconds: float) -> list[Announcement]:
         """Return an announcement for each change, worst first.
@@ -68,7 +68,7 @@ class Announcer:
                 ended = [f for f in now if not f.is_lasting and identity_of(f) == key]
                 sentence = _words_of_end(max(ended, key=_end, default=finding), finding)
                 if any(kind_of(whole).leaves_out(whole, finding) for whole in lasting.values()):
-                    sentence = ""  # It may continue as a part of that finding.
+                    sentence = ""  # The finding may continue as a part of the other one.
                 self._gone[key] = sentence, seconds, finding
         for key, (sentence, since, was) in list(self._gone.items()):
             if any(_goes_on_as(finding, was) for finding in lasting.values()):
@@ -87,7 +87,7 @@ class Announcer:
         last, at = self._announced.get(key, (None, seconds))
         text, cost = finding.text, finding.cost_ms or 0.0
         if back and last and last.phase != finding.phase:
-            last = None  # The problem is a different one.
+            last = None  # Another phase is slow, so this is a new problem.
         if last is not None and GRAVEST_FIRST.index(finding.severity) >= GRAVEST_FIRST.index(last.severity):
             line = finding.evidence.get("line")
             if line and "line" not in last.evidence:
@@ -95,7 +95,7 @@ class Announcer:
                 who = finding.subject or named_ranks(finding.ranks, 0)
                 return [Announcement("info", f"the line that slows {who} down is in {line}", finding)]
             was = last.cost_ms or 0.0
-            if not seconds - at >= RETURN_S.enter:  # The cost varies if it is a mean of few steps.
+            if not seconds - at >= RETURN_S.enter:  # The cost of the first steps still varies.
                 self._announced[key] = replace(last, cost_ms=max(was, cost)), at
                 return []
             if finding.severity == "info" or not was or not WORSE.is_reached(cost / was):
@@ -106,13 +106,15 @@ class Announcer:
 
 
 def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
-    """Return whether a stretch that has ended was a finding before, while it lasted or afterwards."""
+    """Return whether a finding that has ended was already among the previous findings, as lasting or as ended."""
     same = [f for f in before if identity_of(f) == identity_of(over)]
     return any(f.is_lasting or _end(f) >= (over.since_step or 0) for f in same)
 
 
 def _goes_on_as(finding: Finding, was: Finding) -> bool:
-    """Return whether a problem of some ranks continues under another name: that of their host, or of several ranks."""
+    """Return whether a problem continues as another kind of the same family, such as a slow host instead of a slow
+    rank.
+    """
     family = kind_of(was).family
     return bool(family) and kind_of(finding).family == family and not set(was.ranks).isdisjoint(finding.ranks)
 

@@ -1,4 +1,4 @@
-"""The facts, beside the steps of a window, from which findings are made."""
+"""The data from which findings are made, apart from the steps of the window."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts beside the steps of the window."""
+    """The data from which findings are made, apart from the steps of the window."""
 
     records: int = 0
     """Number of step records received."""
     lost: int = 0
     lost_ranks: Sequence[int] = ()
-    """The ranks that lost these records."""
+    """The ranks whose step records were lost."""
     damaged: bool = False
     """True if the recording could not be read in full."""
     bad_losses: Sequence[BadLoss] = ()
@@ -103,7 +103,7 @@ class Evidence:
     difference: Difference | None = None
     same: Sameness | None = None
     differences: Mapping[int, Difference | None] = field(default_factory=dict)
-    """Differences of other kinds of DIGESTS than weights, by their index."""
+    """Differences between replicas in DIGESTS other than weights, by index into DIGESTS."""
     inputs: Inputs = field(default_factory=Inputs)
     held_out: Mapping[int, int] = field(default_factory=dict)
     """Number of consecutive updates in evaluation mode, after some in training mode, by rank."""

@@ -22,9 +22,9 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("gain", lambda value: f"{value:.2f}x"),
     ("seconds", numbers.duration),
 )
-"""The format of a number by the end of its name; the first match applies."""
+"""Formats of numbers by the suffix of their names; the first match applies."""
 _UNIT_ENDS = ("_bytes_per_s", "_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
-"""Ends of names that repeat the unit of the number."""
+"""Suffixes of names that are left out, because the number is shown with its unit."""
 
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:
@@ -56,7 +56,7 @@ def _value(name: str, value: object) -> str:
 
 
 def _short(value: object) -> bool:
-    """Return whether a value fits on a line with others, which the frames of a stack do not."""
+    """Return whether a value is short enough for a list on one line. Lists of text, such as stack frames, are not."""
     return not isinstance(value, Sequence) or isinstance(value, str) or all(isinstance(each, int) for each in value)
 
 

@@ -1,4 +1,4 @@
-"""Records of all findings of an attempt: the first and the last step, the episodes and the cost of each.
+"""Records of all findings of an attempt, each with its first and last step, its episodes and its cost.
 
 A judgement sees only a window of the last steps. The ledger collects the findings of each judgement and keeps one
 record of each finding for as long as the run lasts. Screens, reports and alerts show the records, so that they cannot
@@ -25,7 +25,7 @@ MAX_EARLIER_EPISODES = 2_000
 MAX_EPISODES = 32
 """Maximum number of episodes in a record; beyond that, the oldest two are merged."""
 EDGE_STEPS = 10
-"""Number of steps at the window's beginning in which a finding's first step is not reliable, because smoothing hides
+"""Number of steps at the beginning of the window that are unreliable as a finding's first step, because smoothing hides
 changes there."""
 COST_INTERVAL_S = 10.0
 """Minimum time between writing two rows that differ only in a growing cost."""
@@ -80,8 +80,8 @@ class Ledger:
                 self._earlier.append(episode)
 
     def begin_attempt(self, attempt: int) -> None:
-        """Start anew, because the ranks were restarted and count their steps from 1 again."""
-        if attempt == self.attempt:  # Only the size of the world became known.
+        """Start new records, because the ranks were restarted and count their steps from 1 again."""
+        if attempt == self.attempt:  # The attempt is the same; only its world size became known.
             return
         self._write_all()
         self._earlier = self.episodes()[-MAX_EARLIER_EPISODES:]
@@ -170,7 +170,7 @@ class Ledger:
             last.ended = last.ended_at = last.replaced_at = None
             self._changed[last.record] = episodes
         while len(episodes) > 1 and episodes[-2].end_step >= (finding.since_step or moment.last_step):
-            _merge(episodes, -2)  # The finding that seemed to have ended was part of this one.
+            _merge(episodes, -2)  # The finding had not ended: merge its last two episodes.
             last.times = 1
         _add_cost(last, finding, moment)
         if _is_cut_off(finding, last, moment):
@@ -187,7 +187,7 @@ class Ledger:
         last.finding, last.place, last.last_step = finding, place, moment.last_step
 
     def _start_new_record(self, key: Hashable) -> None:
-        """Make the next episode of an identity begin another record, because it is about other ranks."""
+        """Close the record of an identity: its next episode is about other ranks and begins a new record."""
         episodes = self._records.pop(key)
         self._records[key, episodes[0].record] = episodes
 
@@ -201,7 +201,7 @@ class Ledger:
                 return  # The finding is older than the known episodes, so its own was merged or dropped.
             same = self._begin(episodes, replace(finding, until_step=None), moment)
         elif same.ended is not None and (same.ended == finding or _is_cut_off(finding, same, moment)):
-            return  # The finding is not new, or its words are about a part of the episode.
+            return  # The end is already known, or the words describe only a part of the episode.
         self._end(same, finding, moment)
 
     def _begin(self, episodes: list[EpisodeRecord], finding: Finding, moment: Judgement) -> EpisodeRecord:
@@ -284,18 +284,20 @@ def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
 
 
 def _names_others(before: Finding, now: Finding) -> bool:
-    """Return whether a finding about the world names none of its previous ranks, as a different hang does."""
+    """Return whether a finding about the world names entirely other ranks than before, such as a second, different
+    hang.
+    """
     return bool(before.ranks) and bool(now.ranks) and set(before.ranks).isdisjoint(now.ranks)
 
 
 def _differs(now: Finding, before: Finding) -> bool:
-    """Return whether two findings differ in more than figures."""
+    """Return whether two findings differ in more than their numbers."""
     named = attrgetter("kind", "severity", "ranks", "phase", "subject", "since_step")
     return bool(named(now) != named(before))
 
 
 def _is_part(part: Finding, whole: Finding) -> bool:
-    """Return whether a finding is the same problem as another one that names at least its ranks."""
+    """Return whether `part` is the same problem as `whole`, which names all of its ranks."""
     kind, family = kind_of(whole), kind_of(part).family
     same = bool(family) and family == kind.family and set(part.ranks) <= set(whole.ranks)
     return same or kind.leaves_out(whole, replace(part, until_step=None))

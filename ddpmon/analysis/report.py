@@ -33,7 +33,7 @@ from ddpmon.messages import (
 SCHEMA = 1
 """Version of the report's fields, which increases when a field changes its meaning or is removed."""
 MAX_GAINS = 8
-"""Maximum number of ranks with a simulated gain in the report: those with the most own time."""
+"""Maximum number of ranks whose gain the report simulates: those with the most own time."""
 FINDING = (
     "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
     "cost_s", "episodes", "reported_at", "ended_at",

@@ -30,7 +30,7 @@ STARTING_S = Threshold(
     "hang or a memory leak.",
 )
 WARM_UP_STEPS = 10
-"""Number of first steps that compile, tune and fill caches. Their length does not justify long steps after them."""
+"""Number of warm-up steps, which compile, tune and fill caches. Later steps are not expected to take as long."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Signs:
     """Time for which the start of the run has made no progress; None while the first step may still come: see
     `starts`."""
     all_left: bool = False
-    """True once every rank has reported its exit: the launcher is about to end."""
+    """True once every rank has reported its exit, so that the launcher is about to end."""
     winding_down: bool = False
     """True once the ranks were asked to end."""
     replays: bool = False
@@ -67,8 +67,8 @@ class LongestPauses:
 
     def __init__(self) -> None:
         self.worker_start_s = 0.0
-        """The longest start of DataLoader workers. One before the first step justifies equally long ones in later
-        epochs."""
+        """The longest start of DataLoader workers in seconds, also before the first step: each epoch may take as long
+        again."""
         self._warming_up_s = 0.0
         self._training_s = 0.0
 

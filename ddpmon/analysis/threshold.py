@@ -33,9 +33,7 @@ class Threshold:
             raise ValueError("`stay` must be easier to reach than `enter`")
 
     def number_to_reach(self, held: bool = False) -> float:
-        """Return the number to compare with: `stay` if the condition was true at the last check (`held`), else
-        `enter`.
-        """
+        """Return the limit: `stay` if the condition was true at the last check (`held`), else `enter`."""
         return self.stay if held else self.enter
 
     def is_reached(self, value: float, *, held: bool = False) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddpmon.analysis.steps.summary import Summary  # Importing this also imports numpy.
 
 EVEN = (0.02, 0.05, 0.10, 0.20, 0.50)
-"""Bounds for the distance to the others' median in the sentence. They are few, so that the sentence rarely changes."""
+"""Bounds with which the sentence states how close the ranks are. They are few, so that the sentence rarely changes."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,10 @@ class Verdict:
     text: str = ""
     severity: str = "info"
     topic: tuple[str, ...] = ()
-    """Name of the sentence and its subjects, without figures; empty if the sentence is the text of a finding."""
+    """Identity of the sentence without its numbers: its name and subjects; empty if the sentence is the text of a
+    finding."""
     lead: int = 0
-    """Length of its beginning that names the subject; 0: the whole sentence does."""
+    """Number of characters at the beginning that name the subject; 0: the whole sentence does."""
     findings: tuple[Finding, ...] = ()
     """Findings whose whole text is in the sentence."""
 
@@ -89,12 +90,12 @@ class Waiting:
     line: str = ""
     """The line at which all ranks have been for a while; "": there is none."""
     line_s: float = 0.0
-    """Time for which they have been there."""
+    """Seconds for which all ranks have been at this line."""
     attached: int = 0
     """Number of ranks on this host of a job to which ddpmon attaches; 0: ddpmon started the job itself."""
     in_c_code: tuple[tuple[str, str], ...] = ()
-    """Those of these ranks that have not returned to Python code, where the probe could start, and the C code that they
-    are in; "": not known yet."""
+    """Attached ranks that have not returned to Python code, where the probe can start, each with the C code that it is
+    in; "": not known yet."""
 
 
 _NOT_ARMED = {
@@ -186,7 +187,7 @@ def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> d
 
 
 def running_sentence(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
-    """Return the sentence of a run that trains: that of the worst finding, or that there is none."""
+    """Return the sentence of a run that trains: the worst finding, or that nothing was found."""
     worst = _worst(findings)
     if worst:
         return of_finding(worst)
@@ -196,7 +197,7 @@ def running_sentence(findings: Sequence[Finding], summary: Summary | None) -> Ve
         return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
     ended_lately = [f for f in findings if f.until_step is not None and f.until_step >= summary.window[0] - 1]
     over = max(ended_lately, key=lambda f: f.until_step or 0, default=None)
-    # A slowdown that costs too little for a warning does not lead the sentence.
+    # A slowdown of severity "info" is not the sentence, but ranks are then not called even.
     is_slow = any(f.until_step is None and "excess_ms" in f.evidence for f in findings)
     if over and not is_slow:
         return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))

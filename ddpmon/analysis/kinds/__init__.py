@@ -47,7 +47,9 @@ _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind by its name. A name that only another version of ddpmon has gets a kind without properties."""
+    """Return a kind by its name. For a name that only another version of ddpmon knows, return a kind without
+    properties.
+    """
     return _BY_NAME.get(name) or Kind(name=name)
 
 

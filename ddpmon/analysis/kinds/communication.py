@@ -22,19 +22,20 @@ from ddpmon.analysis.words import format_count
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
 
 LITTLE = 0.1
-"""Maximum share of transfer in the rest of a step once gradients are accumulated: accumulating more batches gains
-little."""
+"""Target for the advice to accumulate gradients: transfer time as a share of the rest of the step. Below it, more
+accumulation gains little."""
 BUCKETS = 4
-"""Number of buckets into which gradients in a single bucket can be split, so that only the last is sent after backward:
-a quarter remains."""
+"""Number of buckets into which the advice splits gradients that are in a single bucket. Only the last bucket is then
+sent after backward, so a quarter of the transfer remains visible."""
 LEAST_BUCKET_BYTES = 1 << 17
-"""Bytes below which latency dominates on any usual link, whatever the size of the buckets."""
+"""Bucket size in bytes below which latency dominates the transfer on any usual link."""
 ONE_BUCKET_BYTES = 25 << 20
 """DDP's default size of a bucket (bucket_cap_mb)."""
 FEWEST_CHECKS = 2
-"""Minimum number of checks for unused parameters: one could be of the first backward, which often is not typical."""
+"""Minimum number of checks for unused parameters: the first one may be of the first backward pass, which is often
+untypical."""
 FEWEST_STEPS = 10
-"""Minimum number of steps. Few suffice for the time of a transfer, because reductions are counted, not estimated."""
+"""Minimum number of steps. Few are enough, because reductions are counted, not estimated."""
 
 
 @Kind(
@@ -264,8 +265,8 @@ LEAST_MS = Threshold(
     stay=1.0 * STAYS,
 )
 PARTS = 4
-"""Number of parts of the window in each of which transfers must usually take longer: some long ones in a row are no
-slow link."""
+"""Number of parts of the window in each of which most transfers must take longer: a few long transfers in a row do not
+prove a slow link."""
 
 
 @Kind(
@@ -305,10 +306,10 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
     late = sorted(world.ranks[column] for column in slow[sure].tolist())
     found = cost(moment, float(np.median(over[:, sure].max(axis=1))))
     if over_peers(world.mean("own_ms")[None]).max() >= found.cost_ms:
-        return  # All wait for a rank that is late by more, and leave in the order of the ring.
+        return  # A late rank delays all others by more, and they leave the ring in its order.
     mine = [conditions[rank] for rank in late if rank in conditions]
     if any((one.starved_share or 0.0) >= EXPLAINS.enter * found.share for one in mine):
-        return  # A rank that waits for a core also continues late.
+        return  # A rank that waits for a core also leaves late.
     ddp, many = with_ddp(moment.evidence.parallelism), len(late) > 1
     hosts = {one.host for one in mine} - {""}
     where = f" on {hosts.pop()}" if len(hosts) == 1 else ""

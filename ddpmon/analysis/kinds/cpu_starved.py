@@ -20,11 +20,12 @@ FEWEST_SAMPLES = 5
 
 
 def _covers(whole: Finding, part: Finding) -> bool:
-    """Return whether ranks are slow by less than each waits for a core in a step, on a host with too few cores.
+    """Return whether waits for a core explain why ranks are slow: each waits longer in a step than the excess of the
+    ranks.
 
-    The scheduler decides which of the ranks gets a core, so no rank is to blame. A rank that may run on fewer cores
-    than its peers has a cause of its own, however. The present wait counts as well: `whole` stays unchanged after ranks
-    have left, and the remaining ranks may have enough cores.
+    On a host with too few cores, the scheduler decides which rank is slow. A rank that is bound to fewer cores than its
+    peers has a cause of its own, however. The present wait is checked too, because `whole` does not change when ranks
+    exit, and the remaining ranks may have enough cores.
     """
     facts, own = whole.evidence, part.evidence
     outnumbered = 0 < (facts.get("cores") or 0) < facts["ranks"] * facts["compute_threads"]
@@ -66,7 +67,7 @@ def cpu_starved(moment: Moment) -> Iterator[Finding]:
 def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None) -> Finding | None:
     """Return the finding about the ranks of a host; None if they get the cores that they need."""
     if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
-        return None  # Some ranks have just begun, so it is not yet known how many ranks share the cores.
+        return None  # Some ranks have just started, so the number of ranks that share the cores is unknown.
     least = RELEVANT.number_to_reach(before is not None)
     lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks if max(one.starved) >= least}
     starved = sorted(rank for rank, share in lasting.items() if share >= least)

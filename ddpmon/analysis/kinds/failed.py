@@ -18,7 +18,9 @@ SAME_STEP = 1
 
 
 def _explains(failed: Finding, hang: Finding) -> bool:
-    """Return whether a failure explains a hang: not if ranks are missing in the hang, or if only a wait timed out."""
+    """Return whether a failure explains a hang. It does not if the hang names missing ranks, or if only a wait timed
+    out.
+    """
     return not hang.ranks and not failed.evidence.get("only_lost_peer")
 
 
@@ -31,7 +33,7 @@ def _explains(failed: Finding, hang: Finding) -> bool:
     explains="failed",
     outdoes=("hang",),
     covers=_explains,
-    stays_told=False,  # It ends when more is known about what failed first.
+    stays_told=False,  # The finding changes when more is known about the first failure.
     remedy="Read the exception, its line, and the advice below. `ddpmon logs --rank K` shows the output before the"
     " exception.",
 )
@@ -77,7 +79,7 @@ def restart_loop(moment: Moment) -> Iterator[Finding]:
 
 
 def _failed_alike(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the latest attempts that failed alike, oldest first."""
+    """Return the latest consecutive attempts that failed in the same way, oldest first."""
     if not attempts or not attempts[-1].cause:
         return []
     latest = attempts[-1]

@@ -14,7 +14,7 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser
 
 HARMLESS = frozenset({"power cap"})
-"""Reasons for reduced clocks that are no fault by themselves: a GPU at full load is limited by its power cap."""
+"""Reasons for reduced clocks that are normal: the power cap limits any GPU at full load."""
 Users = Mapping[int, Sequence[GpuUser]]
 Gpus = Mapping[int, str]
 SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
@@ -126,7 +126,7 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
         gpus = f"rank {ranks[0]}'s GPU" if len(ranks) == 1 else f"the GPU{many} of {named_ranks(ranks, world)}"
         more = ""
         if sort == SAME_GPU:
-            # A rank of them may not have reported its GPU's users yet.
+            # Some of these ranks may not have reported the users of their GPU yet.
             ranks = sorted({*ranks, *(user.rank for user in everyone)})
             text = f"{named_ranks(ranks, world)} use the same GPU as another rank"
         elif sort == CONTEXTS:

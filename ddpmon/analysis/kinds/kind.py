@@ -16,7 +16,7 @@ from ddpmon.analysis.words import fit_parts, named_ranks
 from ddpmon.messages import DeviceMark, Finding
 
 Severity: TypeAlias = Literal["info", "warn", "critical"]
-"""How grave a finding is. info: a hint. warn and above: a reason to act."""
+"""The severity of a finding. info: a hint. warn and critical: a reason to act."""
 Subject: TypeAlias = Literal["rank", "host", "activity", "world"]
 """What a kind's findings are about. rank: each rank has its own finding. host, activity: each host or activity that
 `Finding.subject` names has its own finding. world: there is one finding, whose ranks may change."""
@@ -53,25 +53,25 @@ class StepCost(NamedTuple):
     step_ms: float
     """Length of a step."""
     cost_ms: float
-    """The part of a step's time that it takes."""
+    """Time that the problem takes in a step."""
     share: float
     gain: float
     """Speed without the problem, as a multiple of the present speed."""
     since: int
-    """The first step of the problem: as reported before, else the first step of the window."""
+    """The first step of the problem, as reported before; for a new problem, the first step of the window."""
 
 
 class Streak(NamedTuple):
     """The latest consecutive steps in which a condition has held, up to the last step."""
 
     since: int
-    """Number of the first of these steps, as reported before if it has left the window."""
+    """Number of the first of these steps; if it has left the window, the number that was reported before."""
     steps: int
 
 
 @dataclass
 class Moment:
-    """Everything from which a kind is detected at one moment; it also makes the findings."""
+    """The data from which the kinds are detected in one judgement. It also makes the findings."""
 
     evidence: Evidence
     steps: World | None
@@ -91,14 +91,14 @@ class Moment:
 
     @property
     def world(self) -> World:
-        """Return the steps, for kinds with `fewest_steps`: these are detected only if there are that many steps."""
+        """Return the steps of the window, for kinds with `fewest_steps`, which need that many."""
         if self.steps is None:
             raise ValueError("a kind that needs steps says how many")
         return self.steps
 
     @property
     def previous_findings(self) -> list[Finding]:
-        """Return the findings of this kind in the previous judgement; each lasts until clearly below its threshold."""
+        """Return the findings of this kind in the previous judgement."""
         return [finding for finding in self.before if finding.kind == self.kind.name]
 
     @property
@@ -118,7 +118,8 @@ class Moment:
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
 
     def streak(self, world: World, holds: Bools, least: float | None = None) -> Streak | None:
-        """Return since when, and for how many steps, a condition has held up to the last step; None if for too few.
+        """Return the latest consecutive steps in which a condition holds, up to the last step; None if there are too
+        few.
 
         Args:
             world: The last S steps of the run.
@@ -172,21 +173,23 @@ class Moment:
 
 
 def worded(headline: str, advice: str, facts: Mapping[str, Any]) -> Words:
-    """Return words made from templates such as those of `Kind`, and from facts."""
+    """Return the words of a finding, made from templates like those of `Kind` and the values in `facts`."""
     lead, *parts = (part.format_map(facts) for part in headline.split("|"))
     text = fit_parts(lead + "".join(parts[:1]), *parts[1:])
     return Words(text, advice.format_map(facts) or None, lead=lead if parts else "")
 
 
 def named_as(ranks: Sequence[int], world_size: int) -> dict[str, Any]:
-    """Return the words with which templates name ranks, and the matching verbs and pronouns."""
+    """Return the values with which templates name ranks, with matching verbs and pronouns: {who}, {have}, {their} and
+    others.
+    """
     one, many = ("has", "is", "does", "s", "its"), ("have", "are", "do", "", "their")
     verbs = zip(("have", "are", "do", "s", "their"), one if len(ranks) == 1 else many, strict=True)
     return {"who": named_ranks(ranks, world_size), **dict(verbs)}
 
 
 def covers_what_goes_on(whole: Finding, part: Finding) -> bool:
-    """Return whether `part` is left out beside `whole`: `whole` is a reason to act, and `part` still lasts."""
+    """Return whether `whole` replaces `part`: `whole` is a reason to act, and `part` still lasts."""
     return whole.severity != "info" and part.is_lasting
 
 
@@ -210,8 +213,8 @@ class Kind:
     detects it."""
     subject: Subject = "world"
     gone: str = ""
-    """A template of the event at its end, with {ranks}, or with {who} (the host or the ranks) and the verb {has}; "":
-    there is no event, because something else reports the end or the end means nothing."""
+    """A template of the event at the end of a finding, with {ranks}, or with {who} (the host or the ranks) and the verb
+    {has}; "": there is no event."""
     fewest_steps: int = 0
     """Minimum number of steps in the window for `detect` to be called."""
     family: str = ""
@@ -221,14 +224,14 @@ class Kind:
     """True for kinds whose findings are listed by cost, the costliest first, together with those of neighbours in
     KINDS."""
     outdoes: tuple[str, ...] = ()
-    """Names of kinds whose findings may be parts of this one and are then left out: one cause is reported once."""
+    """Names of kinds whose findings are left out if this kind explains them, so that one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
-    """Returns whether a finding of this kind (first argument) leaves out a finding of those kinds (second argument)."""
+    """Returns whether a finding of this kind (first argument) replaces a finding of a kind in `outdoes` (second
+    argument)."""
     is_announced: bool = True
-    """True if its beginning is an event; False if another part of ddpmon has already reported it."""
+    """True if the beginning is announced as an event; False if another part of ddpmon already announces it."""
     stays_told: bool = True
-    """True if it stays among the findings after its end; False if it no longer matters then, as a warning of the
-    future."""
+    """True if findings are still listed after their end; False if they no longer matter then, like a forecast."""
     changes_level: bool = False
     """True if the length of steps changes at its first step, so that a mean across that step describes neither side."""
     names_line: bool = False
@@ -237,7 +240,7 @@ class Kind:
     """Returns whether other ranks are slow together with its ranks; reports then show the gain of fixing all of
     them."""
     slows: str = ""
-    """A template of the reason why a run is slower than another, with {rank} and {phase}; "": it is no such reason."""
+    """A template of the reason, in a comparison of runs, why a run is slower, with {rank} and {phase}; "": none."""
     explains: Literal["", "failed", "stalled"] = ""
     """The state of the run that it explains; "": none."""
     device: DeviceMark | None = None
@@ -262,23 +265,21 @@ class Kind:
         return list(self.detect(moment))
 
     def identity(self, finding: Finding) -> tuple[str, tuple[int | str, ...]]:
-        """Return what a finding of this kind is about. Findings with equal identities are the same one at two
-        moments.
-        """
+        """Return the identity of a finding. Findings of two judgements with equal identities are the same finding."""
         about: dict[str, tuple[int | str, ...]] = {"rank": tuple(finding.ranks), "world": ()}
         subject = "rank" if self.family else self.subject
         return self.family or self.name, about.get(subject, (finding.subject,))
 
     def topic(self, finding: Finding) -> list[str]:
-        """Return what the words of a finding are about. Words with equal topics differ in nothing but figures."""
+        """Return the topic of a finding's words. Words with the same topic differ only in their numbers."""
         return [self.name, *map(str, self.identity(finding)[1]), finding.phase or ""]
 
     def difference(self, finding: Finding) -> Hashable:
-        """Return what a finding is about in a comparison of two runs, whose machines may differ."""
+        """Return the identity of a finding in a comparison of two runs, whose machines may differ."""
         return self.name, *((finding.phase, *finding.ranks) if self.subject == "rank" else ())
 
     def leaves_out(self, whole: Finding, part: Finding) -> bool:
-        """Return whether a finding of this kind, `whole`, is the reason for not reporting another one, `part`."""
+        """Return whether `part` is not reported, because `whole`, a finding of this kind, explains it."""
         return part.kind in self.outdoes and self.covers(whole, part)
 
     def finding(
@@ -300,7 +301,7 @@ class Kind:
 
 
 def without_numpy(value: Any) -> Any:
-    """Return a value without numpy's numbers and arrays, which messages and reports cannot contain."""
+    """Return a value with NumPy numbers and arrays converted to Python's, because messages cannot contain them."""
     if isinstance(value, dict):
         return {key: without_numpy(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

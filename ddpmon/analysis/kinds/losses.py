@@ -36,10 +36,10 @@ BEFORE = 30
 LATELY = 10
 """Number of latest steps whose median shows whether the loss has returned; one good batch does not."""
 FIRST = 20
-"""Number of steps before the jump of the mean in which one rank may have begun it: others show a bad batch later."""
+"""Number of steps before the jump of the mean loss in which the loss of the first rank may have risen."""
 BLOCK_STEPS = 10
-"""Number of steps whose losses are averaged to one value, because neighbours are correlated; the window has at least
-four blocks."""
+"""Number of steps whose losses are averaged to one value, because the losses of neighbouring steps are correlated. The
+window has at least four such blocks."""
 
 
 @Kind(
@@ -127,7 +127,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
     world = moment.world
     if not world.has_finite_losses:
         return
-    smooth = running_median(world.loss.mean(axis=1))  # One or two odd batches do not matter.
+    smooth = running_median(world.loss.mean(axis=1))  # A running median ignores one or two unusual batches.
     at = _last_jump(smooth)
     if at is None:
         return
@@ -176,13 +176,13 @@ def _last_jump(smooth: Floats) -> int | None:
 
 
 def _high(was: Floats | float, stray: Floats | float) -> Floats:
-    """Return the loss from which on it counts as a jump."""
+    """Return the minimum loss that counts as a jump."""
     high: Floats = was + np.maximum(np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was)), ROUNDING)
     return high
 
 
 def _first_rank(loss: Floats, at: int) -> tuple[int | None, int]:
-    """Return the column of the rank whose loss rose first, None if several did together; and the index of the rise."""
+    """Return the column of the rank whose loss rose first (None if several did), and the index of the rise."""
     begin = max(0, at - FIRST)
     before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
     was = column_medians(before)

@@ -69,7 +69,7 @@ class _Growth(NamedTuple):
 
 
 def _growing(moment: Moment, *names: str) -> list[_Growth]:
-    """Return those memories under these names that grow, of ranks that have started up, the fastest first."""
+    """Return the memories with these names that grow, the fastest first, without ranks that have just started."""
     found = [
         _Growth(one, name, one.trends[name])
         for one in moment.evidence.memory
@@ -127,12 +127,12 @@ def _growth(
     lead: str,
     advice: str,
 ) -> Finding:
-    """Return the finding about growing memories, with the fastest of them, and when all memory will be used up.
+    """Return the finding about growing memories. It names the fastest, and when the memory will be full.
 
     Args:
         moment: The moment of the judgement.
         grown: All growing memories, the fastest first.
-        together: Those that use up the same memory as the fastest one.
+        together: Those in the same memory (host or GPU) as the fastest one.
         left_bytes: The free part of that memory; None: unknown.
         lead: The beginning of the text, up to the pace.
         advice: A sentence without its full stop.

@@ -16,7 +16,7 @@ from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, PROFILING, STARTING_WORKERS, Finding, Loader
 
 FEWEST = 3
-"""Minimum number of known pauses of an unknown kind: three have two intervals, the minimum that shows a rhythm."""
+"""Minimum number of pauses of unknown kind: with three there are two intervals, the minimum for a rhythm."""
 ADVICE = {
     "evaluation": "Evaluate less often or on less data, or let each rank evaluate a part (DistributedSampler).",
     "checkpoint": "Write checkpoints less often, or with torch.distributed.checkpoint.async_save.",
@@ -46,16 +46,17 @@ def pauses(moment: Moment) -> list[Finding]:
 
 def _each(moment: Moment) -> Iterator[Finding]:
     times = moment.evidence.times
-    # The script only read or wrote a checkpoint and did not train: there is no time to take a share of.
+    # The script did not train, so there is no time to compute a share of.
     if times.training_s <= 0:
         return
     whole = times.training_s + sum(times.paused_s)
     for kind, (seconds, count) in enumerate(zip(times.paused_s, times.counts, strict=True)):
-        if kind == PROFILING:  # A user asked ddpmon for it.
+        if kind == PROFILING:  # The user requested the profile.
             continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
-        # Fewer than two may still be kept of most kinds, if other kinds have taken their place.
+        # `latest` may have dropped pauses of this kind in favour of other kinds; then only the count shows that they
+        # recur.
         recurs = count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], times.last))
         if not RELEVANT.is_reached(share) or not recurs:
             continue
@@ -83,7 +84,7 @@ def _each(moment: Moment) -> Iterator[Finding]:
 
 
 def _keep_workers(loaders: Iterable[Loader]) -> str:
-    """Return how to start the workers only once: a DataLoader that lives on can keep them."""
+    """Return the advice to start workers only once, with persistent workers or a DataLoader that is reused."""
     kept = {loader.persistent for loader in loaders if loader.workers}
     once = "workers then do their setup (imports, worker_init_fn, opening files, reading an index) only once."
     if kept == {True}:

@@ -159,7 +159,7 @@ def _listed(model: Model, many: int) -> str:
 
 
 def _as_many_as_fit(model: Model) -> str:
-    """Return the names of as many of the parameters as fit into the sentence."""
+    """Return the names of as many of the model's parameters as fit into the sentence."""
     verb = "is" if model.unreduced_count == 1 else "are"
     texts = [f"{_listed(model, many)}, which {verb} trained" for many in range(len(model.unreduced), 0, -1)]
     room = WIDTH - len("DDP does not reduce ")

@@ -32,8 +32,8 @@ FEWEST_MOMENTS = 4
 moment, if losses differ. Of the 64 numbers that are compared of an input, some differ between samples; dropout makes
 losses differ for equal samples."""
 FEWEST_REPEATS = 2
-"""Minimum number of consecutive epochs that repeat the seeds of the epoch before: a script may seed again as training
-begins."""
+"""Minimum number of consecutive epochs that repeat the previous epoch's seeds: a script may set seeds again when
+training begins."""
 FEWEST_STEPS = 2
 """Minimum number of steps: the first shows that ranks train from these loaders, and many scripts make one step and
 end."""

@@ -1,4 +1,4 @@
-"""A slowdown with the steps of the window: its kind, its severity, and what is known of its cause."""
+"""A slowdown together with the steps of the window: its kind of finding, its severity and its cause, if known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]
 
 
 class SlowRanks:
-    """A slowdown, and what is known of it beyond its description. Excesses and times are those of a slow step."""
+    """A slowdown with its gain, cause and evidence. Excesses and times are those of a slow step."""
 
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
         """Find the steps of the slowdown, and the peers of its ranks.
@@ -68,7 +68,7 @@ class SlowRanks:
         self.since_interval = None if slowdown.is_exact else list(slowdown.since_within)
         """95% interval of the first step; None if that is exact."""
         self.from_the_start = slowdown.since <= BEGINNING
-        # If forward is not measured, it counts as other.
+        # Time of an unmeasured forward pass is counted as `other`.
         self.may_be_forward = slowdown.phase == "other" and "forward" in moment.evidence.unmeasured
         about = (
             f for f in moment.before if f.ranks == list(slowdown.ranks) and "pattern" in f.evidence and f.is_lasting
@@ -78,7 +78,7 @@ class SlowRanks:
 
     @cached_property
     def kind_name(self) -> str:
-        """Return the name of the kind of finding that this is."""
+        """Return the name of the kind of finding that describes this slowdown."""
         one = self.slowdown
         if one.pattern in {"steps", "seconds"}:
             single_steps = one.pattern == "steps" and one.scope == "rank" and not one.stretches
@@ -152,7 +152,7 @@ class SlowRanks:
 
     @property
     def mendable_share(self) -> float:
-        """Return the share of the cost that even work would save; 1 if work is not the cause."""
+        """Return the share of the cost that evenly distributed work would save; 1 if uneven work is not the cause."""
         return self.more_work.share if self.more_work else 1.0
 
     @property

@@ -1,4 +1,4 @@
-"""The steps that findings call slow, with their ranks, and the step from which on means describe the present pace."""
+"""The steps and ranks that findings call slow, and the steps since the last change of speed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
 
 
 def late_steps(findings: Sequence[Finding]) -> list[LateSteps]:
-    """Return in which steps ranks were late all the time, from lasting and ended findings."""
+    """Return the steps in which findings, lasting or ended, say that ranks were late in every step."""
     return [
         LateSteps(
             frozenset(finding.ranks),

@@ -23,13 +23,13 @@ LOOK_AT = {
 ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regularly"}
 """Adverbs that follow "slow", by pattern."""
 MANIFOLD = 10.0
-"""Increase of a phase's time, relative to the time before, from which ms are shown: percentages are hard to read."""
+"""Relative increase of a phase's time at which ms are shown instead of a percentage, which would be hard to read."""
 NEARLY_ALL = 0.95
 """Share of an excess above which the remaining part is not mentioned."""
 SHORT_S = 10.0
-"""Seconds below which a time is written with tenths."""
+"""Time in seconds below which tenths of a second are shown."""
 SHORT_TURN = 4
-"""Minimum length in steps of a turn that is mentioned: if two ranks are slow at random, a turn has two steps on
+"""Minimum length in steps of turns that the sentence mentions: if two ranks are slow at random, turns have two steps on
 average."""
 
 
@@ -84,7 +84,7 @@ def _rhythm(slow: SlowRanks) -> str:
     """Return how often steps are slow, as in: every 7 steps; in 30 of 100 steps; in 7.0 of 25 s; in 1 of 10 steps."""
     one = slow.slowdown
     if one.every is None:
-        # If steps are slow at random times, this is the mean.
+        # The mean: slow steps occur at random.
         return f" in 1 of {1 / max(one.share, 1e-3):.0f} steps" if one.pattern == "irregular" else ""
     if not one.stretches:
         return f" every {one.every:,.0f} steps"
@@ -171,7 +171,7 @@ def _advice(slow: SlowRanks, who: str) -> str:
 
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:
-    """Return how work would be distributed evenly."""
+    """Return the advice to distribute work evenly, with the numbers of samples or tokens."""
     rest = f" (this explains {work.share:.0%} of the delay)" if work.share <= NEARLY_ALL else ""
     said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
     if (even := slow.even_work) is None:
@@ -239,7 +239,7 @@ def _measured(slow: SlowRanks) -> str:
 
 
 def turn_steps(slow: SlowRanks) -> int | None:
-    """Return for how many steps each rank is slow if ranks take turns; None if for very few."""
+    """Return the number of steps in a turn if ranks take turns; None if it is too small to mention."""
     every = slow.slowdown.every
     return round(every) if every and every >= SHORT_TURN else None
 

@@ -29,11 +29,10 @@ from ddpmon.analysis.words import format_count
 from ddpmon.messages import Finding, Phase
 
 COLLECTS_MS = 0.1
-"""Milliseconds in a step from which on the step has a collection: those of young generations take less time
-everywhere."""
+"""Time in ms above which a step counts as having a garbage collection: collections of young generations take less."""
 LARGE = 0.5
-"""Share of the second-longest collection from which on a collection is large: full ones are, those of the young are
-not."""
+"""Time of a garbage collection, as a share of the second-longest, above which it is large: full collections reach it,
+and collections of young generations do not."""
 BEFORE_BACKWARD = "before backward"
 GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward and backward"}
 """The probe's names for unmeasured time before a forward or a backward, and the words for it in sentences."""
@@ -61,7 +60,7 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
         loaded = loading_samples(samples, ranks, found.since)
         known = line is not None or loaded is not None
         look = loaders.advice(found.cost_ms, found.step_ms, conditions, cause_is_known=known)
-        look = "" if loaded and slow_worker(loaded) else look  # With one slow worker, more workers would be as slow.
+        look = "" if loaded and slow_worker(loaded) else look  # More workers do not help if one worker is slow.
         said = [line_words(line, found.cost_ms) if line else "", loading_words(loaded) if loaded else "", look]
         beside = {
             "where": f"; workers on {bound.where} alone" if bound else f"; in {line.brief}" if line else "",

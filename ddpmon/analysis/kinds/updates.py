@@ -26,7 +26,8 @@ SKIPPED = Threshold(
 FIRST_STEPS = 2
 """Number of first steps that count as the beginning, because the window may lack the first step."""
 ALIKE = 1e-6
-"""Relative difference up to which two learning rates count as equal: two machines may round a cosine differently."""
+"""Maximum relative difference between learning rates that count as equal: two machines may round a cosine
+differently."""
 
 
 @Kind(

@@ -1,7 +1,7 @@
-"""Find what distinguishes a late rank from its peers, in what its process and devices did.
+"""Find the cause of a late rank: a measurement of its process or devices that differs from those of its peers.
 
 A cause is named only if it distinguishes the rank from its peers, can account for half of its lateness, and began when
-the rank became late. Anything that existed before, or came later, is only a remark.
+the rank became late. A difference that began before or later is only a remark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOWER_CLOCK = Threshold(
     why="A judgement call: clocks of identical GPUs differ by less.",
 )
 FAULT_MS = 8.0
-"""Milliseconds that a page fault takes if it waits for a disk: one seek; solid-state disks take less."""
+"""Time in ms of a page fault that reads from a hard disk: one seek. Solid-state disks take less."""
 BYTES_PER_S = Threshold(
     10e6,
     of="bytes per second that a rank reads from storage, or by which a host's network traffic exceeds other hosts'",
@@ -54,7 +54,7 @@ class Cause:
     short: str
     """Words that follow the phase in a sentence."""
     fact: str
-    """The fact that distinguishes the rank, as the beginning of a sentence."""
+    """The measurement that distinguishes the rank, as the beginning of a sentence."""
     conclusion: str
     """The conclusion from the fact and the next step, as the rest of that sentence."""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Lateness:
 def find_cause(
     late: Lateness, ranks: Sequence[int], by_rank: Mapping[int, Conditions], peers: Sequence[int]
 ) -> Cause | None:
-    """Return what distinguishes late ranks, a single one or those of a host, from ranks that are not late.
+    """Return the cause of late ranks, a single rank or all ranks of a host; None if none is known.
 
     If there are several causes, the most certain one is returned; a remark is returned only if there is no cause.
 
@@ -213,7 +213,7 @@ def _few_cores(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -
     shared = len(cores) < max(workers, mine.compute_threads)
     starved = mine.starved_share or 0.0
     if not shared and rival_of(mine.cpu_rivals, starved).by:
-        return None  # Naming the other program there says more.
+        return None  # The cause that names the other program says more.
     who = f"{late.who}'s DataLoader workers" if workers else late.who
     more = starved - (median_of(one.starved_share for one in others) or 0.0)
     which = f"core{'s' if len(cores) > 1 else ''} {rank_list(sorted(cores), 0)}"

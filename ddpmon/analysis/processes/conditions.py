@@ -110,7 +110,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
 
 
 def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[str, int] | None:
-    """Return the host whose ranks are all late while no others are, with its number of ranks; None if there is none."""
+    """Return the host whose ranks are exactly the late ones, with its number of ranks; None if there is none."""
     hosts = {by_rank[rank].host for rank in late if rank in by_rank}
     everywhere = {one.host for one in by_rank.values()}
     if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in by_rank for rank in late):

@@ -1,4 +1,4 @@
-"""Words for what takes the cores of a rank that gets none: other programs, and its container's CPU quota."""
+"""Words that name the reason why a rank gets no core: other programs, or its container's CPU quota."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LISTED_PROGRAMS = 3
 
 
 class Rival(NamedTuple):
-    """Words for what takes the cores of a rank that gets none; all are empty if it is unknown."""
+    """Words that name the reason why a rank gets no core; all are empty if it is unknown."""
 
     by: str = ""
     """Words to follow the share of the time: " by tar"."""
@@ -24,7 +24,7 @@ class Rival(NamedTuple):
 
 
 def rival_of(rivals: CpuRivals, starved_share: float) -> Rival:
-    """Return the words for what accounts for at least half of the time in which a rank gets no core."""
+    """Return the words for the reason of at least half of the time in which a rank gets no core."""
     if rivals.throttled_share >= EXPLAINS.enter * starved_share:
         quota = f"a CPU quota of {rivals.quota_cores:g} cores"
         used = f"which is used up {rivals.throttled_share:.0%} of the time"

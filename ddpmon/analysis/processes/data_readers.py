@@ -1,4 +1,4 @@
-"""The reason for slow data: what the processes that load it did (DataLoader workers, or the rank itself)."""
+"""The reason for slow data loading, from the states of DataLoader workers, or of a rank that loads data itself."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _share(samples: StackSamples, state: str) -> float:
 
 
 def _starved(samples: StackSamples) -> float:
-    """Return the share of the time in which the processes that the rank waited for got no core."""
+    """Return the share of the time in which the loading processes were ready to run but got no core."""
     awaited = [one for one in samples.readers if one.looks]
     return sum(one.starved_share * one.looks for one in awaited) / max(1, sum(one.looks for one in awaited))
 

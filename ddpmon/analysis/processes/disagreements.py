@@ -1,8 +1,8 @@
 """Detection of ranks that wait for each other for ever, in different collectives or in one with different tensors.
 
-The numbers of issued collectives do not always show this: a rank that left the loop and waits in its barrier has issued
-as many as the ranks that still train. The calls, the lines of the script, and the loops and branches around the lines
-show it.
+The number of issued collectives does not always reveal them: a rank that has left the loop and waits in a barrier has
+issued as many as the ranks that still train. Therefore calls, lines of the script, and the loops and branches around
+these lines are compared.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def line_of(stack: Stack) -> str:
 
 
 def place_of(stack: Stack) -> str:
-    """Return the same line, after the library line that it has called: file_baton.py:50, called in train.py:9."""
+    """Return the script's line and the library line that it has called: file_baton.py:50, called in train.py:9."""
     if not stack.frames or not stack.own:
         return line_of(stack)
     return f"{stack.frames[0].partition(' ')[0].rpartition('/')[2]}, called in {line_of(stack)}"
 
 
 def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
-    """Return which ranks wait in another collective than the rest; None if that is not the reason, or uncertain."""
+    """Return the ranks that wait in another collective than the rest; None if there are none, or if it is uncertain."""
     groups: dict[tuple[object, ...], Waiters] = {}
     for rank, stack in sorted(stacks.items()):
         if stack.collective is None or not (stack.blocked or stack.collective.is_open):
@@ -97,14 +97,14 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
         groups.setdefault(side.waits_at, side).ranks.append(rank)
     if len(groups) < 2:
         return None
-    # The largest side comes first. Of equally large sides, one that still trains comes first: another may have gone on.
+    # The largest side comes first; of equally large ones, a side that still trains.
     sides = sorted(groups.values(), key=lambda one: (-len(one.ranks), one.waits_in not in _CALLS, -one.ranks[0]))
     pairs = ((other, rest) for place, rest in enumerate(sides) for other in reversed(sides[place + 1 :]))
     return next((_of(other, rest) for other, rest in pairs if _exclude_each_other(other, rest)), None)
 
 
 def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
-    """Return whether two sides are in different calls at the same place of their process group's sequence.
+    """Return whether two sides wait in different calls with the same sequence number in their process group.
 
     If a rank waits in an earlier collective than another one, it may wait for a third rank, or for the network.
     """
@@ -153,8 +153,7 @@ def _of(odd: Waiters, rest: Waiters) -> Disagreement:
 def _only_around(inner: Stack, outer: Stack) -> Scope | None:
     """Return the outermost loop or branch around the inner stack only; None if none is known.
 
-    It is in the function at which the two stacks diverge. A loop that the outer stack may not have reached does not
-    count.
+    It is in the function in which the two stacks diverge. A loop that the outer stack may still reach does not count.
 
     Args:
         inner: Stack of a rank inside the loop or branch.
@@ -204,7 +203,7 @@ def sentence(one: Disagreement, world_size: int) -> tuple[str, str]:
 
 
 def advice(one: Disagreement, world_size: int) -> str:
-    """Return where the other ranks wait, and what makes all ranks agree."""
+    """Return advice: where the other ranks wait, and how to make all ranks issue the same collectives."""
     others, line = named_ranks(one.rest.ranks, world_size), one.rest.line
     there = f"{others[0].upper()}{others[1:]} wait{_s(one.rest)} in {one.rest.waits_in}, {line}"
     branch = f"the `if` of line {one.scope.line}" if one.scope else ""

@@ -22,7 +22,7 @@ _RAISED = re.compile(r"^Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\
 _SAME_ERROR = 60
 """Number of the message's first characters by which it is found in its traceback."""
 _MAX_NAMES = 6
-"""Maximum number of parameters that are named if models differ."""
+"""Maximum number of parameters that a sentence about differing models names."""
 _OWN = (
     (re.compile(r"^(?:\[rank\d+\]:\s*)+"), ""),
     (re.compile(r"\b0x[0-9a-f]+", re.IGNORECASE), "0x#"),
@@ -155,7 +155,7 @@ def _own_lines(frames: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def model_difference(failures: Sequence[Failure]) -> str:
-    """Return how two ranks' models differ, if they reported it: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
+    """Return how the models of two ranks differ, if reported: rank 0 trains `b.weight (4, 4)`, rank 1 does not."""
     told = {failure.rank: failure.facts["model"].splitlines() for failure in failures if "model" in failure.facts}
     ranks = sorted(told)
     for one in ranks:
@@ -169,7 +169,7 @@ def model_difference(failures: Sequence[Failure]) -> str:
 
 
 def same_words(one: str, other: str) -> bool:
-    """Return whether two lines are the same apart from what each says about its own rank."""
+    """Return whether two lines are equal apart from parts that concern one rank alone (see `_OWN`)."""
     return one == other or _common(one) == _common(other)
 
 

@@ -7,7 +7,7 @@ Causes are ranked in this order; within a class, the order in which the launcher
 3. further ranks that ended by themselves: by an exit code or a signal, then those that left without either;
 4. consequences of another rank's end: a closed connection, a launcher's SIGTERM.
 
-A wait that timed out before any rank had ended is not such a consequence: it is the cause of the ends after it.
+A wait that timed out before any rank had ended is a cause, not a consequence.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Attempt, Failure
 
 _TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
-"""Words of a wait that lasted too long: its peer was late, but has not necessarily gone."""
+"""Words in the exception of a wait that timed out. The rank that it waited for may still be running."""
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
 """Words with which torch's DataLoader and torch.multiprocessing report that one of their processes was killed."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
-"""The meaning of a SIGKILL if the kernel killed processes for lack of memory there (`Run.memory_kills`)."""
+"""Causes of a SIGKILL, by the place in which the kernel killed processes for lack of memory (`Run.memory_kills`)."""
 _USAGE_ERROR = 2
 """Exit code with which argparse, click and most other parsers refuse a command line."""
 RUN_OPTIONS = frozenset({
@@ -48,7 +48,7 @@ RUN_OPTIONS = frozenset({
     *("--nnodes", "--node-rank", "--notify", "--nproc", "--nproc-per-node", "--on-alert", "--rdzv-endpoint"),
     *("--tensorboard", "--theme", "--wandb"),
 })  # fmt: skip
-"""Long options of `ddpmon run`, which a script gets if they are written behind it."""
+"""Long options of `ddpmon run`. Written after the script's name, they are passed to the script by mistake."""
 _SIGNALLED = 128
 """Difference between a shell's exit code and the number of the signal that ended the process."""
 _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -56,7 +56,7 @@ _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
 _OWN_FAULT = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}
 """Signals that are never sent to a rank because another one failed."""
 _SENT = {*_ASKS_TO_END, "SIGKILL"}
-"""Signals from outside: what a process printed before is unrelated to them."""
+"""Signals that come from outside the process, so that its last output does not explain them."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FirstFailure:
     rank: int
     cause: str
     exit: str
-    """"exit 1", or "" if the cause says how it ended."""
+    """How the process ended, such as "exit 1"; "" if the cause already says so."""
     ranks: tuple[int, ...]
     """All ranks that failed alike, in rising order, including this one: together they are one fault."""
     lost_peers: int = 0
@@ -89,7 +89,7 @@ class Gone:
     ended_us: int
     """Moment at which its end was noticed, by the clock of the run's hub."""
     left: bool
-    """True if it reported its exit: its interpreter ended in order. A rank that is killed does not report it."""
+    """True if the rank reported its exit, because its interpreter ended normally. A killed rank does not report it."""
 
 
 def first_failure(
@@ -135,7 +135,7 @@ def first_failure(
         return _of_failure(causes[0], why, by_rank, memory, ranks, lost_peers)
     if quits:
         return _of_quit(quits, last_lines, memory, common_line, lost_peers, script_args)
-    peers_lost = bool(reported or caused)  # A rank that left in order does not harm the others.
+    peers_lost = bool(reported or caused)  # An orderly exit alone harms nobody.
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
     if reported and any(map(_TIMED_OUT.search, exception_chain(reported[0]))):
         silent = [one for one in silent if one.ended_us <= reported[0].time_us]
@@ -171,10 +171,10 @@ def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt])
 def _without_report(
     ended: Sequence[Ended], reported: Sequence[Failure], last_lines: Mapping[int, str]
 ) -> tuple[list[Ended], list[Ended]]:
-    """Return ranks that ended badly without reporting an exception: those that did so by themselves, and those that
-    lost a peer.
+    """Return the ranks that failed without reporting an exception: those that failed by themselves, and those that lost
+    a peer.
 
-    In both, the first cause comes first. Ranks that were only asked to end are in neither.
+    In both lists, the most likely cause comes first. Ranks that a signal asked to end are in neither.
     """
     raised = {failure.rank for failure in reported}
     quits: list[Ended] = []
@@ -221,7 +221,7 @@ def _of_quit(
 
 
 def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:
-    """Return the first failure among ranks about whose end no launcher says anything."""
+    """Return the first failure among ranks whose end no launcher reported."""
     first_gone = min(gone, key=lambda one: (one.ended_us, one.left, one.steps, one.rank))
     ranks = tuple(
         sorted(one.rank for one in gone if (one.ended_us, one.left) == (first_gone.ended_us, first_gone.left))
@@ -242,7 +242,7 @@ def _saying(words: str, last_lines: Mapping[int, str]) -> set[int]:
 
 
 def _said(words: str, code: int | None) -> tuple[str, str]:
-    """Return cause and exit. A last line that is no exception (a usage error) says less than the exit code."""
+    """Return cause and exit. If the last line is no exception, the exit code is more informative."""
     if not words:
         return f"exited with {code}, without an exception", ""
     if EXCEPTION.match(words):
@@ -256,7 +256,7 @@ def _of_failure(
     row = by_rank.get(failure.rank)
     how = f"exit {row.code}" if row and row.code is not None else row.signal or "" if row else ""
     if row and row.signal in _ASKS_TO_END and not row.root:
-        how = ""  # torchrun asked the rank to end while it was about to.
+        how = ""  # torchrun sent the signal while the rank was already ending.
     child_killed = "SIGKILL" in failure.facts.get("worker_signal", "") or bool(_CHILD_KILLED.search(failure.error))
     cause = _because(with_line(why.cause, script_line(failure.traceback)), memory, child_killed)
     out_of_memory = bool(memory) and child_killed
@@ -315,7 +315,9 @@ def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -
 
 
 def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
-    """Return the beginning of the same, up to the colon; or all of it if a signal from outside ended the command."""
+    """Return the beginning of the sentence of `of_command`, up to the colon; all of it if an outside signal ended the
+    command.
+    """
     if number := _sent_signal(code):
         how = _because(number, _MEMORY.get(memory_kills, ""), number == "SIGKILL")
         return f"{name} was ended by {how} (exit {code})"
@@ -343,18 +345,18 @@ def sentence(failure: FirstFailure, world_size: int) -> str:
 
 
 def who_failed_first(failure: FirstFailure, world_size: int) -> str:
-    """Return the beginning of that sentence, up to the colon."""
+    """Return the beginning of `sentence`, up to the colon."""
     many = len(failure.ranks) > 1
     return who_failed(failure.ranks, world_size) if many else f"rank {failure.rank} failed first:"
 
 
 def headline(ranks: Sequence[int], cause: str, world_size: int) -> str:
-    """Return a sentence without the consequences: "rank 2 failed: ValueError: no such class"."""
+    """Return a short sentence, without exit code and other ranks: "rank 2 failed: ValueError: no such class"."""
     return f"{who_failed(ranks, world_size)} {cause}"
 
 
 def who_failed(ranks: Sequence[int], world_size: int) -> str:
-    """Return the beginning of the headline, up to the colon."""
+    """Return the beginning of `headline`, up to the colon."""
     return f"rank {ranks[0]} failed:" if len(ranks) < 2 else f"{named_ranks(ranks, world_size)} failed in the same way:"
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
-"""Utilization of a GPU that executes nothing, at most, and of GPUs that spin in a collective, at least."""
+"""Maximum utilization of a GPU that counts as idle, and minimum of GPUs that wait in a collective, which keeps them
+busy."""
 XIDS = {
     "Xid 48": "an ECC error that could not be corrected",
     "Xid 74": "an NVLink error",
@@ -17,7 +18,7 @@ XIDS = {
     "Xid 119": "the GPU's firmware does not answer",
     "Xid 120": "its firmware failed",
 }
-"""The meaning of the driver errors that runs encounter, from NVIDIA's list of Xid errors."""
+"""Meanings of driver errors that occur in training, from NVIDIA's list of Xid errors."""
 OF_PROGRAMS = frozenset({"Xid 13", "Xid 31", "Xid 43", "Xid 45"})
 """Errors of a program: it accessed memory that is not its own, or it or its kernel was stopped.
 

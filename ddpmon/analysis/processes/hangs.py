@@ -30,7 +30,7 @@ _LOCKS = ("filelock/", "FileLock")
 
 @dataclass(frozen=True)
 class Held:
-    """A process that the kernel does not let run."""
+    """A process that the kernel keeps from running."""
 
     pid: int
     how: str
@@ -71,7 +71,9 @@ class Standstill:
 
     @property
     def disagreement(self) -> Disagreement | None:
-        """Return the ranks that wait for each other in different calls; None also if ranks are missing."""
+        """Return the ranks that wait for each other in different calls; None if there are none, or if ranks are
+        missing.
+        """
         return None if self.gone or self.silent or self.unheard else disagreement(self.stacks)
 
 
@@ -88,8 +90,8 @@ def missing_ranks(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> lis
     A rank that is not blocked has not arrived. If all are blocked, in different calls, those in another call than the
     rest have not arrived. Otherwise, torch's own count shows it: ranks have issued fewer collectives in some process
     group than another rank. That count also includes point-to-point messages, so it proves nothing in a script that
-    sends some. It proves nothing either if not all ranks are heard: a collective that a cut link interrupts has ended
-    on some ranks and not on others.
+    sends some. It also proves nothing if some ranks send nothing: a cut link may have ended a collective on some ranks
+    only.
 
     Args:
         stacks: Stacks of the ranks, by rank.
@@ -131,7 +133,9 @@ def _behind(stacks: Mapping[int, Stack]) -> set[int]:
 
 
 def groups_by_stack(stacks: Mapping[int, Stack]) -> list[list[int]]:
-    """Return groups of ranks with identical stacks, the smallest first: a rank that is alone is of most interest."""
+    """Return groups of ranks with identical stacks, the smallest group first, because a single rank is the most
+    suspicious.
+    """
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(stacks):
         groups.setdefault(tuple(stacks[rank].frames), []).append(rank)
@@ -182,10 +186,9 @@ def lock_advice(stack: Stack) -> str:
 
 
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
-    """Return how the kernel keeps silent ranks from running (None if it does not), and which ranks.
+    """Return how the kernel keeps silent ranks from running (None if it does not), and these ranks.
 
-    If it keeps several ranks in different ways, only that of the first one and the ranks held in the same way are
-    returned.
+    If ranks are held in different ways, only those that are held like the first one are returned.
     """
     held = next((standstill.held[rank] for rank in standstill.silent if rank in standstill.held), None)
     ranks = [
@@ -197,7 +200,7 @@ def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
 
 
 def silence_line(standstill: Standstill) -> str | None:
-    """Return the line of a rank that fell silent although nothing outside keeps it from running; None if unknown."""
+    """Return the line of a rank that sends nothing although nothing outside keeps it from running; None if unknown."""
     held, ranks = _silent(standstill)
     if held or standstill.over:
         return None

@@ -18,7 +18,7 @@ MAX_CHARACTERS = 300
 _LOGGED = re.compile(r"\[?[WE]\d{4} \d\d:\d\d:\d\d[^\]]*\] *(?:\[c10d\] *)?(.*[^\s*].*)")
 """A line of torch's C++ logger, "[W1125 21:54:38.930 socket.cpp:764] [c10d] …", or of its Python one, "W1125 …] …"."""
 _ROUTINE = "OMP_NUM_THREADS"
-"""A word of the warning that torchrun prints at every start with several ranks."""
+"""A word of the warning that torchrun prints at every start with several ranks; it is ignored."""
 _NUMBERS = re.compile(r"\d+")
 _ENTRY = re.compile(
     r"^\[(?P<seen>\d+)\]:\n(?:[ \t]+[^\n]*\n)*?\s*rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:\s*(?P<local>\d+)\)"
@@ -30,7 +30,7 @@ torchrun names is chosen by times in whole seconds."""
 _SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
 """The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
 FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
-"""Words of torchrun when it sees the first rank of an attempt fail."""
+"""Pattern of the line that torchrun logs when the first rank of an attempt fails."""
 
 
 @dataclass(frozen=True)

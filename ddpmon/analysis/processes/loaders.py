@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.words import format_count, rank_list
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.processes.conditions import Conditions  # It imports numpy, which a live dashboard never needs.
+    from ddpmon.analysis.processes.conditions import Conditions  # It imports NumPy, which a dashboard does not need.
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
-"""Number of cores that a worker uses at most while it waits, and at least while it computes."""
+"""Maximum number of cores that a waiting worker uses, and minimum that a computing one uses."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ _UNKNOWN = "ddpmon did not measure whether disk, decoding or collating takes the
 
 
 def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
-    """Return the processes that this needs on the host with the fewest cores per rank."""
+    """Return words about the number of processes that these workers mean on the host with the fewest cores per rank."""
     hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
         if one.cores:

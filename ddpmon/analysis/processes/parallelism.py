@@ -1,4 +1,4 @@
-"""Words about runs that train with something other than DDP, and what is measured in them."""
+"""Words about runs with other kinds of parallelism than DDP, and about what ddpmon measures in them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def meant_to_differ(parallelism: str) -> bool:
 
 
 def trains_apart(parallelism: str) -> bool:
-    """Return whether nothing that is known keeps the weights of several ranks the same."""
+    """Return whether ranks train separate models: the run has no known parallelism that synchronises weights."""
     return parallelism_kinds(parallelism) == [NOT_PARALLEL]
 
 

@@ -1,4 +1,4 @@
-"""The peak performance of GPUs, of which a model uses a share."""
+"""Peak performance of GPUs, to compute the model FLOPs utilization (MFU)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ WAITING = (
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
 )
-"""Beginnings of the names of operators that wait for other ranks, or for the GPU."""
+"""Prefixes of the names of operators that wait for other ranks or for the GPU."""
 
 
 def side_by_side(profiles: Sequence[Profile]) -> list[OperatorRow]:

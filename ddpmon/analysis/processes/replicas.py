@@ -1,4 +1,4 @@
-"""Compare what ranks sampled at the same moments: whether they still train the same model, and on which inputs."""
+"""Compare digests of weights and inputs that ranks took at the same point of training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ddpmon.messages import FEW_WEIGHTS, INPUTS, UNREDUCED, WEIGHTS, Digest
 
 KEPT = 64
-"""Number of moments that are remembered for each model."""
+"""Number of latest moments (see `_Moment`) that are stored for each model."""
 
 _Model: TypeAlias = tuple[str, int, int]
 """Process group and number of a model (the same for ranks that hold its replicas), and an index into DIGESTS."""
@@ -109,7 +109,7 @@ class Replicas:
         one = _difference(model, moments)
         if one is None or of != FEW_WEIGHTS:
             return one
-        whole = self._digests.get((group, model, WEIGHTS), {})  # If all weights are equal, so are these few.
+        whole = self._digests.get((group, model, WEIGHTS), {})  # If all weights are equal, so are a few.
         same = [moment[1] for moment, values in whole.items() if len(values) > 1 and len(set(values.values())) == 1]
         same_at = max((step for step in (*same, one.same_at or 0) if step < one.step), default=0)
         return replace(one, same_at=same_at or None)

@@ -114,7 +114,7 @@ def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
 
 
 def _explains(ours: _Profile, others: _Profile, place: Place, excess_ms: float) -> bool:
-    """Return whether a place explains the excess, even at the lower end of the interval of its time."""
+    """Return whether a place explains the excess even at the lower end of its time's confidence interval."""
     over = ours.ms(place) - others.ms(place)
     enough = ours.counts[place] >= FEWEST_SAMPLES and over >= EXPLAINS.enter * excess_ms
     return enough and _interval(ours, others, place)[0] >= EXPLAINS.stay * excess_ms

@@ -31,7 +31,7 @@ START_S = Threshold(
     " (ddpmon/analysis/run_state.py).",
 )
 SHARED_S = 2 * START_S.enter
-"""Seconds for which all ranks must be at one line before the first step: after that, users wonder where it is."""
+"""Seconds after which a line at which all ranks are is shown to the user, before the first step."""
 BUSY = Threshold(
     0.05,
     of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; or "
@@ -63,15 +63,13 @@ class Starting:
 
     @property
     def meets(self) -> bool:
-        """Return whether the rank makes a process group: with all ranks there, this takes moments, and no backend
-        computes.
-        """
+        """Return whether the rank is creating a process group, which takes only moments once all ranks are there."""
         stack = self.stack
         return stack is not None and stack.collective is not None and stack.collective.name in MEETINGS
 
 
 def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | None:
-    """Return how long the start has stood still; None while it may still progress."""
+    """Return the seconds for which the start has made no progress; None if it may still progress."""
     present = {rank: one for rank, one in ranks.items() if not one.gone}
     if not present or len(ranks) < world_size:
         return None
@@ -83,7 +81,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
     late = {*unheard, *(ranks.keys() - present.keys())} or set(missing_ranks(stacks))
     waiting = {rank for rank, stack in stacks.items() if stack.blocked} - late
     if late and waiting:
-        # A rank that waits in another collective than the rest also keeps a core busy by waiting.
+        # A rank that waits in another collective than the rest may keep a core busy just by waiting.
         held_up_by = [rank for rank in late & present.keys() if rank in unheard or not stacks[rank].blocked]
         return still_s if all(present[rank].idle for rank in held_up_by) else None
     set_up = all(one.has_model or one.meets for one in present.values())
@@ -100,7 +98,7 @@ def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, fl
     lines, places = {line_of(stack) for stack in stacks}, {place_of(stack) for stack in stacks}
     if len(lines) > 1:
         return None
-    # A library that polls is at another line of its own from time to time.
+    # A library that polls may be at different lines on different ranks.
     return (places if len(places) == 1 else lines).pop(), still_s
 
 
