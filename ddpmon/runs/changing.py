@@ -25,10 +25,10 @@ LOCK_S = 2.0
 """Longest time, in seconds, that a writer waits for another one."""
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, argument: str = "--name") -> str:
     """Return the name if it is valid as an argument and as part of a path; raise UsageError otherwise."""
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {name!r}: use at most 64 letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{argument} {name!r}: use at most 64 letters, digits, '.', '_' and '-'")
     return name
 
 
@@ -115,7 +115,7 @@ def rename(run: Run, name: str) -> Run:
         DdpmonError: run.json cannot be written.
 
     """
-    check_name(name)
+    check_name(name, "NAME")
     for other in all_runs():
         if other.name == name and other.id != run.id:
             raise UsageError(

@@ -47,8 +47,8 @@ def test_the_innermost_line_of_the_script_is_named_with_the_library_that_it_call
 
 
 def test_several_lines_that_share_the_excess_are_named_as_a_range():
-    mine = samples(1, *(stack(25, f"dataset.py:{n} decode", LOOP) for n in (12, 13, 15)))
-    assert slow_line(mine, samples(0), "data", 30.0).place == "dataset.py:12-15 decode"
+    mine = samples(1, *(stack(25, f"dataset.py:{n} decode", LOOP) for n in (8, 9, 11)))
+    assert slow_line(mine, samples(0), "data", 30.0).place == "dataset.py:8-11 decode"
 
 
 def test_what_the_peer_does_as_well_is_not_named():

@@ -173,7 +173,7 @@ def test_a_rank_in_c_code_is_entered_when_it_returns_and_a_killed_supervisor_get
             trains(cli, run)
             os.kill(run.supervisor.pid, signal.SIGKILL)
             wait_for(lambda: runs.load(run.id).supervisor not in {run.supervisor, None})
-            assert status(cli, run)["state"] in {"running", "slow"}
+            wait_for(lambda: status(cli, run)["state"] in {"running", "slow"})
             os.kill(started.pids[1], signal.SIGKILL)
             started.started[0].wait(60)
             ended = wait_for(lambda: (last := runs.load(run.id)).ended and last)

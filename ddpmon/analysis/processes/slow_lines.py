@@ -77,7 +77,7 @@ def slow_line(mine: StackSamples, theirs: StackSamples | None, phase: str, exces
     if count >= EXPLAINS.enter * lines.total() and _explains(ours, others, alone, excess_ms):
         numbers, where = str(most), alone
     else:
-        listed = sorted(line for line, seen in lines.items() if seen >= LISTED_SHARE * lines.total())
+        listed = sorted((line for line, seen in lines.items() if seen >= LISTED_SHARE * lines.total()), key=int)
         numbers, where = f"{listed[0]}-{listed[-1]}" if len(listed) > 1 else str(most), function
     low, high = _interval(ours, others, where)
     return SlowLine(

@@ -51,7 +51,8 @@ def topics() -> dict[str, Topic]:
         if name in found:
             found[name] = Topic("task, finding", found[name].title, f"{found[name].text}\n\n{finding}")
         else:
-            found[name] = Topic("finding", text.partition("\n")[0], finding)
+            first_sentence = " ".join(text.partition("\n\n")[0].split()).partition(". ")[0]
+            found[name] = Topic("finding", first_sentence, finding)
     for word, short, meaning in _WORD.findall((docs / "reference" / "glossary.md").read_text(encoding="utf-8")):
         for name in filter(None, (word, short)):
             found.setdefault(name, Topic("word", meaning, f"# {word}\n\n{meaning}"))
@@ -123,7 +124,7 @@ def help_page(context: click.Context, topic: str | None) -> None:
     \b
     ddpmon help               list the tasks and the kinds of findings
     ddpmon help straggler     how to find a straggler
-    ddpmon help rank_slow     what this finding means and what to do
+    ddpmon help cpu_starved   what this finding means and what to do
     ddpmon help excess        what this word means
     ddpmon help run           the options of this command
     """
