@@ -79,7 +79,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Losses:
-    """Mean losses at the step or sample that both runs have reached."""
+    """Mean losses of two runs at the last step, or number of samples, that both have reached."""
 
     step_a: int
     step_b: int

@@ -48,7 +48,7 @@ def lost_s(findings: Sequence[Finding], last_step: int) -> float:
     """Return the seconds that findings have cost together.
 
     Several findings may have the same cause. In steps that findings have in common, only the costliest counts, so the
-    result is a lower bound. Findings without a step are as long as the run.
+    result is a lower bound. A finding without a first step counts for the whole run.
     """
     spans = []
     for finding in findings:

@@ -105,7 +105,7 @@ def derive_state(signs: Signs) -> str:
 
 
 def is_without_steps(signs: Signs) -> bool:
-    """Return whether no rank has finished a step for longer than steps and pauses of this run take."""
+    """Return whether no rank has finished a step for longer than the steps and pauses of this run usually take."""
     limit_s = stalled_after_s(signs.step_s, signs.pause_s, starts_workers=signs.starts_workers)
     return signs.steps > 0 and not signs.all_left and signs.idle_s > limit_s
 

@@ -359,7 +359,7 @@ def ended_sentence(
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int) -> str:
     """Return the sentence of a run that has ended, for a line that already shows its state.
 
-    A run that is done shows its gravest finding, or its steps if it has none.
+    For a finished run, this is its most severe finding, or the number of steps if it has none.
 
     Args:
         sentence: The result of `ended_sentence`.

@@ -14,7 +14,7 @@ MOST_FINDINGS = 8
 
 
 def fit_parts(head: str, *more: str) -> str:
-    """Return the whole head, followed by as many of the parts as fit on the line, from left to right."""
+    """Return the head, never shortened, followed by as many of the parts, in order, as fit on the line."""
     return fitting_parts(head, *((0, part) for part in more))
 
 

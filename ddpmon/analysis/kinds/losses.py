@@ -164,7 +164,7 @@ def _usual(smooth: Floats, at: int) -> tuple[float, float]:
 
 
 def _last_jump(smooth: Floats) -> int | None:
-    """Return the first index of the last upward jump, where the loss exceeds all steps that show the usual loss."""
+    """Return the first index of the last upward jump, at which the loss exceeds the BEFORE steps before; else None."""
     now = smooth[BEFORE:]
     highest = np.lib.stride_tricks.sliding_window_view(smooth, BEFORE)[:-1].max(axis=1)
     last = None

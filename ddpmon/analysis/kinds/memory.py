@@ -134,8 +134,8 @@ def _growth(
         grown: All growing memories, the fastest first.
         together: Those in the same memory (host or GPU) as the fastest one.
         left_bytes: The free part of that memory; None: unknown.
-        lead: The beginning of the text, up to the pace.
-        advice: A sentence without its full stop.
+        lead: The beginning of the text, up to the rate of growth.
+        advice: The advice, as a sentence without its full stop.
 
     """
     first = grown[0]

@@ -115,7 +115,7 @@ class SlowRanks:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return facts for the report; values that are unknown or usual are None."""
+        """Return the evidence of the finding; unknown and normal values are None."""
         one, why, named, more = self.slowdown, self.process_cause, self.named_phase, self.more_work
         facts: dict[str, Any] = {
             "excess_ms": one.excess_ms,

@@ -21,7 +21,7 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages import QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Series, SeriesView
 
 BINS = 1024
-"""Number of rows that are kept of each level."""
+"""Number of latest rows that are stored at each level of resolution."""
 MERGED = 4
 """Number of rows of a level that become one row of the next level."""
 POINTS = 512

@@ -1,4 +1,4 @@
-"""Means of ranks over bins of steps or seconds: a ring of the latest bins, or a whole run in bins that grow."""
+"""Means of ranks over bins of steps or seconds: the latest bins in a ring buffer, or a whole run in bins that widen."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Bins:
         return means
 
     def _added_up(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the sums over these bins, [B, ...]; 0 where the level has no bin."""
+        """Return the sums over these bins, [B, ...]; bins that are no longer in the ring buffer count as 0."""
         shown: NDArray[Any] = array[self.slots]
         shown[~self.present] = 0
         return shown[:, 0] if self.merged == 1 else shown.sum(axis=1)

@@ -127,7 +127,7 @@ def _differ(tensors: tuple[str, str], others: tuple[str, str]) -> bool:
 
 
 def _of(odd: Waiters, rest: Waiters) -> Disagreement:
-    """Return how two sides differ, with the side to look at first as `odd`."""
+    """Return the disagreement of two sides; `odd` is the side that the user should look at first."""
     if (odd.waits_in, odd.collective.operation) == (rest.waits_in, rest.collective.operation):
         return Disagreement(odd, rest, "other tensors")
     around = _only_around(odd.stack, rest.stack), _only_around(rest.stack, odd.stack)

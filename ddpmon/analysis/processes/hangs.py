@@ -153,7 +153,7 @@ def why_no_stack(
         gone: True if the rank has ended.
         held: How the kernel keeps the rank from running.
         unanswered: True if the rank did not answer a request.
-        host: The rank's host if it sends nothing.
+        host: The host of a rank that sends nothing; "" otherwise.
 
     """
     if not heard:

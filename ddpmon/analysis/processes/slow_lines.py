@@ -219,7 +219,7 @@ def line_of_ranks(
 
 
 def line_words(line: SlowLine, excess_ms: float) -> str:
-    """Return which line takes the time, and how certain that is, in two sentences."""
+    """Return two sentences: the line that takes the time, and how certain that is."""
     low, high = line.interval_ms
     inside = f", inside {line.inside}" if line.inside else ""
     took = f"Look at {line.place}{inside}: it takes {min(line.ms, excess_ms):.1f} of the {excess_ms:.1f} ms a step"

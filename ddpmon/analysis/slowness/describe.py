@@ -1,6 +1,4 @@
-"""Conversion of the detector's signals into descriptions of slowdowns, which are matched with those of the last
-judgement.
-"""
+"""Conversion of the detector's signals into descriptions of slowdowns, new ones and known ones."""
 
 from __future__ import annotations
 

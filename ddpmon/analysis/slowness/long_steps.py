@@ -30,7 +30,7 @@ FAIR_SHARE = Threshold(
 BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the capital that are bet. The average over several shares wins nearly as much as the best share."""
 ON_RHYTHM = np.repeat([False, True], 4)[:, None]
-"""True for bets that also bet on equal distances between long steps."""
+"""True for bets that also bet on a rhythm: equal distances between long steps."""
 LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK, 20 // BLOCK
 """Number of latest blocks whose median is a rank's recent own time, and minimum number of blocks for this median."""
 SIGMA_RATE = BLOCK / 300

@@ -148,7 +148,7 @@ def _involved(world: World, who: Ints, among: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Uneven:
-    """Work that differs between the ranks within each step."""
+    """Work that is unevenly distributed over the ranks of each step."""
 
     unit: str
     """"tokens" or "samples"."""

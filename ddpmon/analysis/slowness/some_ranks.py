@@ -32,7 +32,7 @@ PHASE_STEPS = 16
 
 @dataclass(frozen=True)
 class _Span:
-    """The rows `begin` to before `end` of a slowdown, its first and last step, and its pattern."""
+    """The rows of a slowdown, from `begin` to before `end`, with its first and last step and its pattern."""
 
     begin: int
     end: int

@@ -193,8 +193,8 @@ def _most_likely(ratios: Floats) -> Bools:
         favour = (EVIDENCE if favour > EVIDENCE else max(favour, -EVIDENCE)) + ratio
         each.append(favour)
     favours = np.array(each)
-    # A row is decided if its evidence is so strong that no later row can change its state. Each other row has the state
-    # of the next decided row.
+    # The state of a row is final if its evidence is so strong that no later row can change it. Every other row has the
+    # state of the next final row.
     is_decided = np.abs(favours) > EVIDENCE
     is_decided[-1:] = True
     place = np.where(is_decided, np.arange(len(favours)), len(favours))

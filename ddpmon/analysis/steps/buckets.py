@@ -81,8 +81,7 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
 
 
 def _whole(row: Mapping[int, Step], layouts: Layouts) -> tuple[int, int]:
-    """Return the bytes of a step's all-reduce, and its duration in µs on the rank that handed over its last bucket
-    last.
+    """Return the bytes of a step's all-reduce, and its duration in µs on the last rank to hand over its last bucket.
 
     A step ends at the same moment on all ranks, so times before that end can be compared although the ranks' clocks
     differ.

@@ -1,6 +1,4 @@
-"""The work of ranks in a step (samples or tokens): how much of a slow rank's excess it explains, and how to even it
-out.
-"""
+"""The work of ranks (samples or tokens): how much of a slow rank's excess it explains, and its even distribution."""
 
 from __future__ import annotations
 
