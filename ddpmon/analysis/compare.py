@@ -183,7 +183,7 @@ def side(world: World) -> Side:
 
 
 def median_interval(world: World) -> tuple[float, float]:
-    """Return the 95% interval of the median step [ms] over the last steps of a run that has settled."""
+    """Return the 95% interval in ms of a run's median step, over its last steps after it has settled."""
     lengths = np.maximum(world.step_ms[max(FIRST_STEPS, len(world) - MOST_INTERVAL_STEPS) :], 1e-3)
     tail = (1 - CERTAINTY) / 2
     low, high = np.quantile(resampled(lengths[first_settled_step(lengths) :]).medians, [tail, 1 - tail])

@@ -146,7 +146,7 @@ class Evidence:
 
     @cached_property
     def conditions_by_rank(self) -> dict[int, Conditions]:
-        """Return the conditions of processes and devices, by rank."""
+        """Return the measurements of processes and devices over the last seconds, by rank."""
         return {one.rank: one for one in self.conditions}
 
     @property

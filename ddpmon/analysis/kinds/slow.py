@@ -178,7 +178,7 @@ class SlowRanks:
 
     @property
     def conditions(self) -> list[Any]:
-        """Return the conditions of these ranks' processes and devices."""
+        """Return the measurements of the slow ranks' processes and devices over the last seconds."""
         return [self.all_conditions[rank] for rank in self.slowdown.ranks if rank in self.all_conditions]
 
     @property

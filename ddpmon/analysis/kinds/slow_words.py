@@ -220,7 +220,7 @@ def _where(slow: SlowRanks, who: str) -> str:
 
 
 def _measured(slow: SlowRanks) -> str:
-    """Return what is known of the cause, and what is not."""
+    """Return sentences about the cause: what ddpmon has measured of it, and what it does not know."""
     work = slow.work
     if slow.subject:
         return (

@@ -47,7 +47,7 @@ _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells [rows, bins] of a metric, the oldest bin first; LEAST and MOST stand for `low` and `high`."""
+    """Cells [rows, bins] of a metric, the oldest bin first. The cell values LEAST and MOST mean `low` and `high`."""
 
     cells: Bytes
     first_bin: int
@@ -193,7 +193,7 @@ class Heat:
                 the noise.
 
         """
-        # Noise is measured on all bins that are kept, not only on those that are shown.
+        # Measure noise on all stored bins, not only on those that are shown.
         kept = self.latest_bins(steps, bins if steps == WHOLE_RUN else BINS)
         if kept is None:
             return None

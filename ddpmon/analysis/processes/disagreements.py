@@ -61,7 +61,7 @@ class Waiters:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Ranks that wait for each other in vain."""
+    """Two sides of ranks that wait for each other for ever, because they are in different calls."""
 
     odd: Waiters
     """The ranks to look at first."""

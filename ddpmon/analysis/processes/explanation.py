@@ -18,7 +18,7 @@ _CRASH = "Fatal Python error: "
 """The words with which faulthandler reports a crash. The stack of each thread follows, innermost frame first."""
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+ .*\n((?:  .*\n?)*)", re.MULTILINE)
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)", re.MULTILINE)
-"""A traceback in a rank's output: its frames, and the line that names the exception."""
+"""Pattern of a traceback in a rank's output. Its groups are the frames and the line that names the exception."""
 _SAME_ERROR = 60
 """Number of the message's first characters by which it is found in its traceback."""
 _MAX_NAMES = 6

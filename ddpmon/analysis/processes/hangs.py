@@ -41,7 +41,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Standstill:
-    """The state of every rank while none progresses."""
+    """The state of every rank while no rank makes progress."""
 
     idle_s: float
     stacks: Mapping[int, Stack]

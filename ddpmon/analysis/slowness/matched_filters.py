@@ -102,7 +102,9 @@ def _weights(number: int, length: int) -> Floats:
 
 
 def _weights_of(filters: int, lengths: tuple[int, ...]) -> Float32s:
-    """Return the weights of the first filters: [filters, lengths, innovations], the latest innovation last."""
+    """Return the weights (see `_weights`) of the first filters: [filters, lengths, innovations], the latest innovation
+    last.
+    """
     longest = max(len(_weights(0, length)) for length in lengths)
     every = np.zeros((filters, len(lengths), longest), np.float32)
     for number, row in np.ndindex(filters, len(lengths)):

@@ -146,7 +146,7 @@ def _along_steps(values: Floats, noise: Whitening) -> Floats:
 
 
 def _sums_from(values: Floats) -> Floats:
-    """Return the sum of the values from each index on, [N]."""
+    """Return the sum of the values from each index to the end, [N]."""
     return np.cumsum(values[::-1])[::-1]
 
 

@@ -92,7 +92,7 @@ class _Test:
     """A sequential probability ratio test (Wald, 1945) for the beginning of turns, and its mirror for their end."""
 
     def __init__(self, apart: float, chance: float) -> None:
-        """Start without turns.
+        """Start a test that has found no turns yet.
 
         Args:
             apart: Minimum distance of the slowest rank from the next, as a multiple of the usual distance.

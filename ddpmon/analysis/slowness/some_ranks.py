@@ -174,7 +174,7 @@ def _span(rows: RunRows, values: Floats, spans: list[tuple[int, int]], place: in
             begin = rows.index(since)
     until = None
     if end < len(rows):
-        # Find where the excess ended, in rows near the end only: it may have decreased earlier.
+        # Search for the last slow step near the end only, because an earlier decrease of the excess is not its end.
         first, series, size = _uniform(rows, values, end - 1, max(begin, end - who.COMPARED_STEPS), upper)
         last = len(series) - 1 - find_onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
         until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
