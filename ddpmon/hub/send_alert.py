@@ -16,14 +16,21 @@ from typing import Any
 from ddpmon.redaction import redact_text
 
 MAX_CHARS = 1000
+_ENDED = {"failed", "lost", "done"}
+_TITLES = {"failed": "has failed", "running": "needs attention"}
+"""Words of a title for a state; the others follow "is", as in "is done"."""
+_TYPES = {"warn": "warning", "critical": "failure"}
+"""Type of apprise's message by severity, which services show as a colour or a sign."""
 
 
 def texts(alert: dict[str, Any]) -> tuple[str, str]:
     """Return the title and the body of an alert, with secrets redacted."""
     run, finding = alert["run"], alert["finding"] or {}
-    title = f"ddpmon: {run['name']} on {run['host']} is {alert['state']}"
+    state = alert["state"]
+    title = f"ddpmon: {run['name']} on {run['host']} {_TITLES.get(state, f'is {state}')}"
     advice = f"next: {finding['advice']}" if finding.get("advice") else ""
-    lines = [line for line in (alert["sentence"], advice, f"ddpmon attach {run['id']}") if line]
+    command = "report" if state in _ENDED else "attach"
+    lines = [line for line in (alert["sentence"], advice, f"ddpmon {command} {run['id']}") if line]
     return redact_text(title)[:MAX_CHARS], "\n".join(redact_text(line)[:MAX_CHARS] for line in lines)
 
 
@@ -31,6 +38,7 @@ def main() -> None:
     """Send the alert to each URL. If that fails, exit with 1 and a line that names the services."""
     alert, urls = (json.loads(line) for line in sys.stdin)
     title, body = texts(alert)
+    kind = _TYPES.get(alert["severity"], "info")
     missed = []
     logging.disable()  # apprise logs URLs
     import apprise
@@ -38,7 +46,7 @@ def main() -> None:
     for url in urls:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             service = apprise.Apprise()
-            reached = service.add(url) and service.notify(title=title, body=body)
+            reached = service.add(url) and service.notify(title=title, body=body, notify_type=kind)
         if not reached:
             missed.append(url.partition("://")[0])
     if missed:

@@ -20,7 +20,7 @@ pytest.importorskip("apprise")
 
 SECRET = "hunter22-topic"
 ALERT = {
-    "run": {"id": "20261120-141502-7f3a", "name": "train", "host": "n0"}, "state": "failed",
+    "run": {"id": "20261120-141502-7f3a", "name": "train", "host": "n0"}, "state": "failed", "severity": "critical",
     "sentence": "rank 1 failed first: --token abcdefgh1", "finding": {"advice": "Look at rank 1."},
 }  # fmt: skip
 
@@ -66,7 +66,8 @@ def test_a_real_run_keeps_the_url_from_its_files_children_and_report(home, servi
     assert done.returncode == 1
     run = runs.find(None)
     wait_for(lambda: told)
-    assert told[-1]["title"].endswith("is failed")
+    assert told[-1]["title"].endswith("has failed")
+    assert told[-1]["type"] == "failure"
     assert "verysecret1" not in json.dumps(told)
     assert SECRET not in done.stdout + done.stderr
     assert "seen False" in "".join(path.read_text() for path in (runs.run_dir(run.id) / "logs").rglob("*.log"))
@@ -87,9 +88,9 @@ def test_a_service_that_takes_nothing_is_named_without_its_url():
 
 def test_an_alert_says_what_happened_and_what_to_do_without_secrets():
     title, body = texts(ALERT)
-    assert title == "ddpmon: train on n0 is failed"
+    assert title == "ddpmon: train on n0 has failed"
     assert body.splitlines() == [
-        "rank 1 failed first: --token …", "next: Look at rank 1.", "ddpmon attach 20261120-141502-7f3a",
+        "rank 1 failed first: --token …", "next: Look at rank 1.", "ddpmon report 20261120-141502-7f3a",
     ]  # fmt: skip
 
 
