@@ -22,9 +22,9 @@ def test_rename_gives_another_name(cli, made):
 def test_rename_refuses_what_is_no_name_and_what_is_no_run(cli, made):
     run = made()
     for name in ("", "-x", "a b", "../up", "a/b", "x" * 65, "ä"):
-        with pytest.raises(UsageError, match="--name"):
+        with pytest.raises(UsageError, match="NAME"):
             runs.rename(run, name)
-    assert "--name 'a b'" in refused(cli("rename", "mnist", "a b"))
+    assert "NAME 'a b'" in refused(cli("rename", "mnist", "a b"))
     other = made(name="taken")
     assert f"run {other.id} already has the name taken" in refused(cli("rename", "mnist", "taken"))
     assert cli("rename", "taken", "taken").returncode == 0
