@@ -37,7 +37,7 @@ from ddpmon.analysis.steps.window import Window
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import PROTOCOL, Finding, Hello, Sample, Scalar, Step
 from ddpmon.store.histories import Histories
-from ddpmon.store.processes import SAMPLES, RankProcess
+from ddpmon.store.processes import MAX_SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -75,7 +75,7 @@ class Hub:
         self._processes = [
             RankProcess(
                 rank, 0, Hello(PROTOCOL, "run", rank, rank, ranks, 0, "host", 1 + rank, 4), trains_since_us=0,
-                samples=deque((sample(second) for second in range(SAMPLES)), maxlen=SAMPLES),
+                samples=deque((sample(second) for second in range(MAX_SAMPLES)), maxlen=MAX_SAMPLES),
             )
             for rank in self._ranks
         ]  # fmt: skip
@@ -144,9 +144,9 @@ def measure(ranks: int, updates: int, steps_per_s: int) -> dict[str, list[float]
     for update in range(updates):
         new = made_up_steps(ranks, steps_per_s, 2 + STEPS + update * steps_per_s, late=True)
         timed("records", lambda new=new: hub.take(new))
-        timed("samples", lambda update=update: hub.read_samples(SAMPLES + update))
+        timed("samples", lambda update=update: hub.read_samples(MAX_SAMPLES + update))
         timed("findings", hub.judge_window)
-        timed("history", lambda update=update: hub.keep_histories(SAMPLES + update))
+        timed("history", lambda update=update: hub.keep_histories(MAX_SAMPLES + update))
     return took_ms
 
 

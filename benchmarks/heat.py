@@ -21,7 +21,7 @@ import numpy as np
 from launching import options, print_head, print_row
 from scenario_noises import Floats, Noise, wandering, white_by_rank
 
-from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
 from ddpmon.analysis.over_time.heat import LATE, Heat, least_cell
 from ddpmon.messages import NOTABLE
 
@@ -52,16 +52,16 @@ def measure(noise: Noise, ranks: int, worlds: int) -> dict[int, dict[str, list[f
         own_ms = noise.work(np.random.default_rng(2000 + seed), STEP_MS, (STEPS, ranks)).own_ms
         clean = heat_of(own_ms)
         for steps, shares in result.items():
-            cells = clean.judged_grid("own", steps, BINS).cells
+            cells = clean.judged_grid("own", steps, BINS_PER_RESOLUTION).cells
             shares["clean"].append(float((cells >= LATE).mean()))
-            grid = clean.metric_grid("own", steps, BINS)
+            grid = clean.metric_grid("own", steps, BINS_PER_RESOLUTION)
             shares["fixed"].append(float((grid.cells >= least_cell(grid, NOTABLE)).mean()))
         for late_by in LATE_BY:
             late = own_ms.copy()
             late[:, rank] *= 1 + late_by
             heat = heat_of(late)
             for steps, shares in result.items():
-                lit = heat.judged_grid("own", steps, BINS).cells >= LATE
+                lit = heat.judged_grid("own", steps, BINS_PER_RESOLUTION).cells >= LATE
                 shares[f"+{late_by:.0%}"].append(float(lit[rank].mean()))
                 shares[f"others at +{late_by:.0%}"].append(float(np.delete(lit, rank, axis=0).mean()))
     return result

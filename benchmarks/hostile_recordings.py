@@ -99,7 +99,7 @@ def update(rng: random.Random, path: Path, whole: bytes) -> str:
             value, some = rng.choice(VALUES), rng.choice(("", "WHERE random() % 10 = 0", "LIMIT 1"))
             where = some
             if some == "LIMIT 1":
-                key = tables.KEYS.get(table, "rowid")
+                key = tables.PRIMARY_KEYS.get(table, "rowid")
                 where = f"WHERE ({key}) IN (SELECT {key} FROM {table} ORDER BY random() LIMIT 1)"
             told.append(f"{table}.{column} = {value} {some}".strip())
             with contextlib.suppress(sqlite3.Error):

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from ddpmon import runs
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
-from ddpmon.analysis.steps.table import PHASES, ROW, Table, steps_of
+from ddpmon.analysis.steps.table import PHASE_FIELDS, ROW, Table, steps_of
 from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.messages import (
     DDP,
@@ -201,7 +201,7 @@ class Timeline:
         table = np.zeros(length.shape, ROW)
         table["step"] = 1 + np.arange(len(length))[:, None]
         table["end_us"], table["length_us"] = self.end_us + begin_us, length
-        for place, phase in enumerate(PHASES):
+        for place, phase in enumerate(PHASE_FIELDS):
             table[phase] = self.own_us[..., place]
         table["samples"], table["tokens"], table["backwards"] = samples, tokens, 1
         table["sync_count"] = self.meets[:, None]

@@ -37,7 +37,7 @@ import numpy as np
 import psutil
 
 from ddpmon import runs
-from ddpmon.analysis.steps.table import PHASES
+from ddpmon.analysis.steps.table import PHASE_FIELDS
 from ddpmon.hub import curve_keys
 from ddpmon.messages import MAX_STEP, Card, SeriesRequest, ViewRequest
 from ddpmon.recording.recording import Recording
@@ -238,7 +238,7 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
         result.bytes_a_record = recording.path.stat().st_size / max(1, sum(p.records for p in processes))
         for process in last:
             steps = recording.steps(process.id, 2, MAX_STEP)
-            own = [sum(getattr(step, name) for name in PHASES) for step in steps]
+            own = [sum(getattr(step, name) for name in PHASE_FIELDS) for step in steps]
             result.bounds_wrong += not own or (min(own), max(own)) != bounds[process.rank]
     result.lost = sum(sum(said.records) for said in saids) - result.records
     report = msgspec.json.decode((runs.run_dir(run.id) / "report.json").read_bytes())  # The hub has written this file.

@@ -24,7 +24,7 @@ import zmq
 from numpy.typing import NDArray
 from synthetic_ranks import World, allow_many_files, made_up_hello, made_up_sample
 
-from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASES, ROW
+from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE, PHASE_FIELDS, ROW
 from ddpmon.hub.bundles import Closed, in_twos
 from ddpmon.hub.curve_keys import Keys
 from ddpmon.hub.uplink import SPARSE_S, Uplink
@@ -281,7 +281,7 @@ class Player:
             np.maximum(self._most, own, out=self._most)
         rows = self._rows[number % len(self._rows)]
         rows["step"], rows["end_us"], rows["length_us"] = number, end_us, length
-        for place, name in enumerate(PHASES):
+        for place, name in enumerate(PHASE_FIELDS):
             rows[name] = mine[:, place]
         rows["loss"] = (1 + 3 * np.exp(-number / 400) + 0.1 * self._rng.standard_normal(len(own))).astype(np.float32)
         rows["syncs"]["arrival_us"][:, 0], rows["syncs"]["end_us"][:, 0] = own, length

@@ -7,7 +7,7 @@ import errno
 import ipaddress
 import socket
 
-OUTSIDE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+UNUSED_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Reserved addresses (RFC 5737, RFC 3849) that no machine has, so the route to them is this machine's default route."""
 DISCARD = 9
 """Port to look up a route with. Any number works, because nothing is sent."""
@@ -59,7 +59,7 @@ def own_for_others(host: str) -> str:
     If the host is this machine, its name may resolve to loopback on this machine only (Debian's 127.0.1.1). Then the
     route out of this machine is used.
     """
-    ways: list[tuple[str, int]] = [(host, socket.AF_UNSPEC), *OUTSIDE]
+    ways: list[tuple[str, int]] = [(host, socket.AF_UNSPEC), *UNUSED_ADDRESSES]
     everywhere_loopback = host in {"localhost", "127.0.0.1", "::1", "[::1]"}
     for name, wanted in ways:
         with contextlib.suppress(OSError):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, Comparison, Side, compare_runs
+from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, Comparison, Side, compare_runs
 from ddpmon.analysis.difference import notes, sentence
 from ddpmon.analysis.report import finding_for_report, json_number
 from ddpmon.analysis.statistics.resampling import Ratio
@@ -17,8 +17,8 @@ from ddpmon.messages import PHASES, Finding
 from ddpmon.recording.recorded import recorded_store
 from ddpmon.runs import Run
 
-SCHEMA = 1
-CERTAINTY = (
+COMPARISON_SCHEMA = 1
+INTERVAL_NOTE = (
     "The 95% interval covers chance within each run (block bootstrap over its steps), not how much two runs of the same"
     " script differ."
 )
@@ -38,7 +38,7 @@ def build(a: Run, b: Run) -> dict[str, Any]:
 
 def _read(run: Run) -> tuple[World, list[Finding]]:
     store = recorded_store(run)
-    steps, needed = 0 if store.world is None else len(store.world), FIRST_STEPS + FEWEST_STEPS
+    steps, needed = 0 if store.world is None else len(store.world), EXCLUDED_FIRST_STEPS + MIN_COMPARED_STEPS
     if store.world is None or steps < needed:
         raise UsageError(f"{run.name} ({run.id}) has {steps} recorded steps; a comparison needs {needed}")
     return store.world, store.findings
@@ -48,7 +48,7 @@ def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain values; those that were not measured are None."""
     losses = comparison.losses
     return {
-        "schema": SCHEMA,
+        "schema": COMPARISON_SCHEMA,
         "verdict": sentence(comparison),
         "outcome": comparison.outcome,
         "speed": {

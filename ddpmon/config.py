@@ -15,11 +15,11 @@ from typing import Any
 
 from ddpmon.errors import UsageError
 
-THEMES = ("dark", "light", "ansi")
+THEME_NAMES = ("dark", "light", "ansi")
 UNITS = ("binary", "decimal")
 NOTIFY = ("off", "bell", "desktop", "both")
 """Ways in which the dashboard can notify that a run gets worse."""
-MAX_BYTES = 1_000_000
+MAX_CONFIG_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,14 @@ def current() -> Config:
 def _read(place: Path) -> Config:
     try:
         with open(place, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_CONFIG_BYTES + 1)
             others_read = bool(os.fstat(file.fileno()).st_mode & 0o077)
     except (FileNotFoundError, NotADirectoryError):
         return Config(place)
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror}; correct or remove the file") from None
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{place} has over {MAX_BYTES:,} bytes; remove what is not ddpmon's configuration")
+    if len(content) > MAX_CONFIG_BYTES:
+        raise UsageError(f"{place} has over {MAX_CONFIG_BYTES:,} bytes; remove what is not ddpmon's configuration")
     import tomllib  # Imported only for a file, because commands like ls must answer at once.
 
     try:
@@ -182,7 +182,7 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
     if setting.name == "units":
         return value in UNITS
     if setting.name == "theme":
-        return value in THEMES or value in themes
+        return value in THEME_NAMES or value in themes
     if setting.name == "price.currency":
         return len(value) <= 4
     if setting.name.startswith("folders."):

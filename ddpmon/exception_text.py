@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-LONGEST = 400
+MAX_EXCEPTION_CHARS = 400
 """Largest number of characters of an exception's text in one line."""
 _LONGEST_END = 200
 """Largest number of characters of a long message's last line, which is appended to its beginning."""
@@ -28,10 +28,10 @@ def in_one_line(lines: Sequence[str]) -> str:
     whole = told[0]
     for line in told[1:]:
         whole += f"{' ' if _ENDS_CLAUSE.search(whole) or line[0].islower() else '; '}{line}"
-    if len(whole) <= LONGEST or len(told) < 2:
-        return whole_sentences(whole, LONGEST)
+    if len(whole) <= MAX_EXCEPTION_CHARS or len(told) < 2:
+        return whole_sentences(whole, MAX_EXCEPTION_CHARS)
     end = whole_sentences(told[-1], _LONGEST_END)
-    return f"{whole_sentences(whole, LONGEST - len(end) - 1)} {end}"
+    return f"{whole_sentences(whole, MAX_EXCEPTION_CHARS - len(end) - 1)} {end}"
 
 
 def whole_sentences(text: str, room: int) -> str:

@@ -22,14 +22,13 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.cli import command_line
 from ddpmon.config import SETTINGS
 from ddpmon.messages.quantities import QUANTITIES, STEP, Quantity
-from ddpmon.recording.tables import KEYS as PRIMARY_KEYS
-from ddpmon.recording.tables import TABLES, VIEW_COLUMNS, Column
+from ddpmon.recording.tables import PRIMARY_KEYS, TABLES, VIEW_COLUMNS, Column
 from ddpmon.tui.config_check import SCREENS
 from ddpmon.tui.keymap import Key
 from ddpmon.tui.keys import DEFAULT_KEYS as KEYS
 from ddpmon.tui.palette import ROLES
 from ddpmon.tui.views import VIEW_FACTS, ViewName
-from ddpmon.tui.widgets.columns import COLUMNS
+from ddpmon.tui.widgets.columns import RANK_COLUMNS
 
 FOLDER = Path(__file__).with_name("reference")
 MADE = "`python docs/reference.py` generates this page from the code.\n"
@@ -314,7 +313,7 @@ def config_page() -> str:
     head = "| key | what it sets | allowed | default | variable |\n| --- | --- | --- | --- | --- |"
     screens = f"{', '.join(SCREENS)}"
     roles = ", ".join(f"`{role}`" for role in ROLES)
-    columns = ", ".join(f"`{name}`" for name in COLUMNS)
+    columns = ", ".join(f"`{name}`" for name in RANK_COLUMNS)
     return "\n".join(
         ["# The config file\n", MADE, CONFIG, head, *rows, "", CONFIG_MORE.format(screens, columns, roles)]
     )

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from ddpmon.hub.changes import ROWS, Sent
+from ddpmon.hub.changes import MAX_OLD_RANKS, Sent
 from ddpmon.messages import (
     RankView,
     RunView,
@@ -114,18 +114,18 @@ def test_what_happened_and_what_is_on_the_screen_comes_at_once_and_the_rest_in_t
     came = viewer.look(made)
     fresh = {rank for rank in range(WORLD) if came.ranks[rank].steps == 20}
     assert {1000, 1001, *range(600, 621)} < fresh
-    assert len(fresh) == ROWS + 1 + 21
+    assert len(fresh) == MAX_OLD_RANKS + 1 + 21
     looks = 2
     while fresh != set(range(WORLD)):
         looks += 1
         came = viewer.look(replace(made, version=looks))
         fresh |= {rank for rank in range(WORLD) if came.ranks[rank].steps == 20}
-    assert looks == 1 + -(-WORLD // ROWS)
+    assert looks == 1 + -(-WORLD // MAX_OLD_RANKS)
     assert close(msgspec.to_builtins(came), msgspec.to_builtins(replace(made, version=looks)))
 
 
 def test_a_world_that_fits_an_answer_and_one_that_has_ended_are_always_whole():
-    for ranks, state in ((ROWS, "running"), (WORLD, "done")):
+    for ranks, state in ((MAX_OLD_RANKS, "running"), (WORLD, "done")):
         viewer = Looking()
         viewer.look(shot(1, ranks))
         made = shot(2, ranks, state)

@@ -161,7 +161,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(message, changes):
         dict(named_us={"x" * (messages.MAX_NAME + 1): 1}),
         dict(named_us={"augment": -1}),
         dict(named_us={"augment": messages.MAX_US}),
-        dict(named_us={str(i): 1 for i in range(messages.MAX_NAMES + 1)}),
+        dict(named_us={str(i): 1 for i in range(messages.MAX_PHASE_NAMES + 1)}),
         dict(syncs=[Sync(3, 0, 1)]),
         dict(syncs=[Sync(0, 5, 4)]),
         dict(syncs=[Sync(0, 0, 50_000)]),

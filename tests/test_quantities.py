@@ -22,7 +22,7 @@ from ddpmon.messages import (
     decode_snapshot,
     encode,
 )
-from ddpmon.recording.merging import LAST
+from ddpmon.recording.merging import LAST_VALUE_FIELDS
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.processes import RankProcess
@@ -115,7 +115,7 @@ def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
     assert row.name in {column.gauge.name for column in gauges.fit_gauges(shot.ranks, 400)}
     if row.name in UNCHARTED:
         return
-    assert row.get in {column.value for column in columns.COLUMNS.values()}
+    assert row.get in {column.value for column in columns.RANK_COLUMNS.values()}
     page = ["".join(text for text, _ in line) for line in inspection(shot, shot.ranks[0], 120)]
     assert any(
         line.startswith(f" {row.text} ") and units.value_formatter(row.unit)(value_of(row)) in line for line in page
@@ -140,7 +140,7 @@ def numbers_of(kind):
 
 
 def test_no_number_is_without_a_row():
-    assert numbers_of(Sample) - LAST == {row.field for row in SAMPLED}
+    assert numbers_of(Sample) - LAST_VALUE_FIELDS == {row.field for row in SAMPLED}
     assert numbers_of(RankView) | {"steps"} == {
         row.field for row in QUANTITIES.values() if row.where == STEP and "phases_ms" not in row.field
     }

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ddpmon.analysis.steps.alignment import Aligner
-from ddpmon.analysis.steps.table import HAS_LOSS, PHASES, ROW, Rows, steps_of
+from ddpmon.analysis.steps.table import HAS_LOSS, PHASE_FIELDS, ROW, Rows, steps_of
 from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.messages import SYNC_GRADIENTS
 
@@ -31,7 +31,7 @@ def rows(own, *, transfer=6.0, samples=64, tokens=0, loss=None, first=2, start_u
     table["step"] = first + np.arange(len(own))[:, None]
     table["end_us"] = (start_us + np.cumsum(lengths))[:, None]
     table["length_us"] = lengths[:, None]
-    for place, phase in enumerate(PHASES):
+    for place, phase in enumerate(PHASE_FIELDS):
         table[phase] = own_us[..., place]
     if loss is not None:
         table["loss"], table["has"] = loss, HAS_LOSS

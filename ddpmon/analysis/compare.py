@@ -15,14 +15,14 @@ import numpy as np
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.arrays import Floats
-from ddpmon.analysis.statistics.resampling import CERTAINTY, Ratio, Resampled, resampled, resampled_ratio
+from ddpmon.analysis.statistics.resampling import INTERVAL_SHARE, Ratio, Resampled, resampled, resampled_ratio
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
-FIRST_STEPS = 5
+EXCLUDED_FIRST_STEPS = 5
 """Number of first steps that are always left out: buffers, kernels and DDP's buckets are laid out in them."""
-FEWEST_STEPS = 20
+MIN_COMPARED_STEPS = 20
 """Minimum number of further steps. The interval of the median is computed by resampling blocks of steps, because
 neighbouring steps are correlated."""
 MOST_STEPS = 20_000
@@ -30,7 +30,7 @@ MOST_STEPS = 20_000
 difference between two runs of the same script."""
 MOST_INTERVAL_STEPS = 2_000
 """Maximum number of steps for the interval of one run's median step, which takes 50 ms of CPU time."""
-ALIKE = Threshold(
+RUN_DIFFERENCE = Threshold(
     0.01,
     of="difference between two runs in step time, work per step or mean loss, as a share",
     why="A judgement call: two runs of the same script differ by this much. If two runs differ by less, ddpmon "
@@ -41,7 +41,7 @@ DRIFT = Threshold(
     of="difference between the median steps of the first and the second half of a run, as a share",
     why="A judgement call: if the halves differ more, one median describes neither of them, and ddpmon adds a note.",
 )
-LOSS_STEPS = 20
+COMPARED_LOSS_STEPS = 20
 """Number of last common steps whose mean losses are compared, because losses of single batches vary."""
 _BATCH_STEPS = 5
 """Number of steps in a batch, as in MSER-5."""
@@ -135,7 +135,7 @@ def _effect(speed: Ratio) -> float:
     """Return the logarithm of the ratio's interval end nearest to 1; 0 if two runs of the same script may differ as
     much.
     """
-    if not speed.is_certain or abs(log(speed.value)) <= log1p(ALIKE.enter):
+    if not speed.is_certain or abs(log(speed.value)) <= log1p(RUN_DIFFERENCE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
 
@@ -143,7 +143,7 @@ def _effect(speed: Ratio) -> float:
 def compare_runs(
     a: World, b: World, findings_a: Sequence[Finding] = (), findings_b: Sequence[Finding] = ()
 ) -> Comparison:
-    """Compare two runs, each with at least FIRST_STEPS + FEWEST_STEPS steps."""
+    """Compare two runs, each with at least EXCLUDED_FIRST_STEPS + MIN_COMPARED_STEPS steps."""
     one, other = side(a), side(b)
     unit, work = _work(one, other)
     median = resampled_ratio(one.drawn.median, one.drawn.medians, other.drawn.median, other.drawn.medians)
@@ -158,7 +158,7 @@ def side(world: World) -> Side:
     """Return a summary of the steps of a run that are compared."""
     lengths = world.step_ms
     begin = max(0, len(world) - MOST_STEPS)
-    begin = max(begin, FIRST_STEPS)
+    begin = max(begin, EXCLUDED_FIRST_STEPS)
     begin += first_settled_step(lengths[begin:])
     part, lengths = world.steps_between(begin, len(world)), np.maximum(lengths[begin:], 1e-3)
     all_ms = np.concatenate([part.phases_ms, part.wait_ms[..., None], part.transfer_ms[..., None]], axis=2)
@@ -184,8 +184,8 @@ def side(world: World) -> Side:
 
 def median_interval(world: World) -> tuple[float, float]:
     """Return the 95% interval in ms of a run's median step, over its last steps after it has settled."""
-    lengths = np.maximum(world.step_ms[max(FIRST_STEPS, len(world) - MOST_INTERVAL_STEPS) :], 1e-3)
-    tail = (1 - CERTAINTY) / 2
+    lengths = np.maximum(world.step_ms[max(EXCLUDED_FIRST_STEPS, len(world) - MOST_INTERVAL_STEPS) :], 1e-3)
+    tail = (1 - INTERVAL_SHARE) / 2
     low, high = np.quantile(resampled(lengths[first_settled_step(lengths) :]).medians, [tail, 1 - tail])
     return float(low), float(high)
 
@@ -193,14 +193,14 @@ def median_interval(world: World) -> tuple[float, float]:
 def first_settled_step(lengths: Floats) -> int:
     """Return the index of the first step after a beginning that differs from the rest.
 
-    The beginning is at most half of the steps, and FEWEST_STEPS are left.
+    The beginning is at most half of the steps, and MIN_COMPARED_STEPS are left.
 
     White's MSER-5 rule (1997) considers all beginnings and leaves out the one with which the standard error of the rest
     is smallest. Here the rule uses medians of five steps, and applies only if it at least halves the squared error. A
     change of the level in the first half (a fault that began or ended there) also counts as a beginning.
     """
     batches = len(lengths) // _BATCH_STEPS
-    most = min(batches // 2, (len(lengths) - FEWEST_STEPS) // _BATCH_STEPS)
+    most = min(batches // 2, (len(lengths) - MIN_COMPARED_STEPS) // _BATCH_STEPS)
     if most < 1:
         return 0
     medians = np.median(lengths[: batches * _BATCH_STEPS].reshape(batches, _BATCH_STEPS), axis=1)[::-1]
@@ -215,7 +215,7 @@ def first_settled_step(lengths: Floats) -> int:
 def _work(a: Side, b: Side) -> tuple[str, float]:
     """Return the unit of a step's work, and B's work per step as a multiple of A's."""
     both = [(unit, b.work[unit] / a.work[unit]) for unit in a.work if a.work[unit] > 0 and b.work[unit] > 0]
-    return both[0] if both and abs(both[0][1] - 1) > ALIKE.enter else ("steps", 1.0)
+    return both[0] if both and abs(both[0][1] - 1) > RUN_DIFFERENCE.enter else ("steps", 1.0)
 
 
 def _changes(
@@ -241,7 +241,7 @@ def _cost(finding: Finding) -> float:
 def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
     """Compare losses; return None if one run has none, or if the runs have no stretch in common."""
     samples_a, samples_b = one.work["samples"], other.work["samples"]
-    by_samples = samples_a > 0 and samples_b > 0 and abs(samples_b / samples_a - 1) > ALIKE.enter
+    by_samples = samples_a > 0 and samples_b > 0 and abs(samples_b / samples_a - 1) > RUN_DIFFERENCE.enter
     steps_a, loss_a = _loss_by_step(a)
     steps_b, loss_b = _loss_by_step(b)
     if not len(steps_a) or not len(steps_b):
@@ -251,7 +251,9 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
     upto_a, upto_b = (int(np.searchsorted(s, end / p + 1e-6)) for s, p in ((steps_a, per_a), (steps_b, per_b)))
     if min(upto_a, upto_b) < 1:
         return None
-    begin = min(steps_a[max(0, upto_a - LOSS_STEPS)] * per_a, steps_b[max(0, upto_b - LOSS_STEPS)] * per_b)
+    begin = min(
+        steps_a[max(0, upto_a - COMPARED_LOSS_STEPS)] * per_a, steps_b[max(0, upto_b - COMPARED_LOSS_STEPS)] * per_b
+    )
     last_a = loss_a[:upto_a][steps_a[:upto_a] * per_a >= begin - 1e-6]
     last_b = loss_b[:upto_b][steps_b[:upto_b] * per_b >= begin - 1e-6]
     if min(len(last_a), len(last_b)) < 2:
@@ -260,7 +262,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
     mean_a, mean_b = float(last_a.mean()), float(last_b.mean())
     before, now = (mean if isfinite(mean) else inf for mean in (mean_a, mean_b))
     over = now - before
-    bound = 0.0 if isinf(over) else max(3 * error, ALIKE.enter * abs(mean_a))
+    bound = 0.0 if isinf(over) else max(3 * error, RUN_DIFFERENCE.enter * abs(mean_a))
     return Losses(
         int(steps_a[upto_a - 1]),
         int(steps_b[upto_b - 1]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.analysis.compare import ALIKE, DRIFT, Comparison
+from ddpmon.analysis.compare import DRIFT, RUN_DIFFERENCE, Comparison
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.statistics.resampling import Ratio
@@ -23,7 +23,7 @@ def sentence(comparison: Comparison) -> str:
     if comparison.outcome == "same":
         measured = f"B is {format_ratio(speed.value)}x as fast as A{where}, {interval(speed)}"
         if speed.is_certain:
-            return f"A and B are equally fast, to within {ALIKE.enter:.0%}: {measured}" + _learned(comparison)
+            return f"A and B are equally fast, to within {RUN_DIFFERENCE.enter:.0%}: {measured}" + _learned(comparison)
         steps = " and ".join(dict.fromkeys(f"{side.steps:,}" for side in (comparison.a, comparison.b)))
         return f"{steps} steps show no significant difference ({measured})" + _learned(comparison)
     if comparison.outcome == "faster":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ddpmon.analysis.compare import ALIKE
+from ddpmon.analysis.compare import RUN_DIFFERENCE
 from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import PHASES, Phase
@@ -41,7 +41,7 @@ class Pace:
     def does_the_work_of(self, other: Pace) -> bool:
         """Return whether a step of both runs contains equally many samples, and equally large gradients."""
         pairs = ((self.samples, other.samples), (self.gradient_bytes, other.gradient_bytes))
-        return all(abs(one - two) <= ALIKE.enter * max(one, two) for one, two in pairs)
+        return all(abs(one - two) <= RUN_DIFFERENCE.enter * max(one, two) for one, two in pairs)
 
 
 @dataclass(frozen=True)

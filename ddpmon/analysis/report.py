@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ddpmon.analysis import gpu_hours
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, median_interval
+from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, median_interval
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import Summary
@@ -30,7 +30,7 @@ from ddpmon.messages import (
     models_with_loss,
 )
 
-SCHEMA = 1
+REPORT_SCHEMA = 1
 """Version of the report's fields, which increases when a field changes its meaning or is removed."""
 MAX_GAINS = 8
 """Maximum number of ranks whose gain the report simulates: those with the most own time."""
@@ -65,7 +65,7 @@ def run_report(
     waits = summary if summary and "wait" not in snapshot.unmeasured else None
     gains = _what_if(world, summary, snapshot.findings) if world and summary and len(world.ranks) > 1 else []
     return {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA,
         "run": {
             "id": run.id,
             "name": run.name,
@@ -134,7 +134,7 @@ def run_report(
 
 def _interval(world: World | None) -> list[float | None] | None:
     """Return the interval of the median step; None if there are too few steps."""
-    if world is None or len(world) < FIRST_STEPS + FEWEST_STEPS:
+    if world is None or len(world) < EXCLUDED_FIRST_STEPS + MIN_COMPARED_STEPS:
         return None
     return [json_number(ms) for ms in median_interval(world)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed, worth_telling
-from ddpmon.analysis.words import WIDTH, duration, fit_parts, format_count, named_ranks, rank_list
+from ddpmon.analysis.words import VERDICT_WIDTH, duration, fit_parts, format_count, named_ranks, rank_list
 from ddpmon.messages import (
     OUT_OF_DATA,
     PAUSES,
@@ -64,7 +64,7 @@ def _led(lead: str, rest: str, severity: str, *topic: str) -> Verdict:
 
 def _followed(first: Verdict, second: Verdict) -> Verdict:
     """Return a sentence followed by another one, or by as many of the other one's brief texts as fit."""
-    if len(whole := f"{first.text}; {second.text}") <= WIDTH:
+    if len(whole := f"{first.text}; {second.text}") <= VERDICT_WIDTH:
         lead = len(first.text) + len("; ") + second.lead if second.lead else 0
         return replace(first, text=whole, lead=lead, findings=second.findings)
     briefs = (f"; {finding.brief}" for finding in second.findings if finding.brief)

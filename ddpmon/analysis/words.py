@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-WIDTH = 76
+VERDICT_WIDTH = 76
 """Width of a verdict in columns: the header of the smallest terminal, 80, without its frame."""
 NO_VALUE = "–"
 """The text that a table shows in place of a missing number."""
@@ -22,7 +22,7 @@ def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
     """Return the head and those parts that fit on the line, in their order; the parts with the largest numbers are
     dropped first.
     """
-    left, kept = WIDTH - len(head), set()
+    left, kept = VERDICT_WIDTH - len(head), set()
     for place, (_, part) in sorted(enumerate(parts), key=lambda one: one[1][0]):
         if len(part) <= left:
             kept.add(place)

@@ -15,7 +15,7 @@ from ddpmon.attach.texts import BEGUN
 from ddpmon.runs import Process, plain_file
 from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
-ASK_S = 3.0
+PYSPY_AFTER_S = 3.0
 """Seconds for a rank to return to Python code, after which py-spy reads the rank's stack."""
 _UNDER_WAY = {ENTERING, WAITING, STARTING}
 _LARGEST_REPLY = 1 << 16
@@ -66,7 +66,7 @@ class Entries:
                 rank = dataclasses.replace(rank, state=WAITING)
             if rank.state == WAITING and Path(f"{reply}{BEGUN}").exists():
                 rank = dataclasses.replace(rank, state=STARTING, why="")
-            if rank.state == WAITING and not rank.why and time.monotonic() - running.began_at > ASK_S:
+            if rank.state == WAITING and not rank.why and time.monotonic() - running.began_at > PYSPY_AFTER_S:
                 rank = dataclasses.replace(rank, why=self._place(rank.process))
             answer = _read(reply) if rank.state == STARTING else None
         except EntryError as error:

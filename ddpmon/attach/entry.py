@@ -127,7 +127,7 @@ def addresses(pid: int) -> Addresses:
 
     """
     found: dict[str, int] = {}
-    memory = os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    memory = os.open(f"{proc.PROC_ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         for image in symbols.images(pid):
             is_python = image.path.name.startswith(_PYTHON_NAMES)

@@ -86,7 +86,7 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
 def _other_container(pid: int) -> str:
     try:
         same = all(
-            os.readlink(f"{proc.ROOT}/{pid}/ns/{kind}") == os.readlink(f"{proc.ROOT}/self/ns/{kind}")
+            os.readlink(f"{proc.PROC_ROOT}/{pid}/ns/{kind}") == os.readlink(f"{proc.PROC_ROOT}/self/ns/{kind}")
             for kind in ("mnt", "pid")
         )
     except OSError:
@@ -97,7 +97,7 @@ def _other_container(pid: int) -> str:
 def tracing_denied(pid: int) -> str:
     """Return why ddpmon may not read the memory of another process of this user; "" if it may."""
     try:
-        os.close(os.open(f"{proc.ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+        os.close(os.open(f"{proc.PROC_ROOT}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except PermissionError:
         return f"no permission to trace the process; {way_out()}"
     except OSError as error:

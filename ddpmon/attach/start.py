@@ -120,7 +120,7 @@ def unwatched(of_user: Iterable[Run]) -> list[tuple[int, Run]]:
 def _folder(job: TrainingJob) -> str:
     """Return the folder in which the job runs; this command's folder if the job's is not accessible."""
     try:
-        folder = os.readlink(f"{proc.ROOT}/{job.ranks[0].process.pid}/cwd")
+        folder = os.readlink(f"{proc.PROC_ROOT}/{job.ranks[0].process.pid}/cwd")
     except OSError:
         folder = ""
     return folder if os.path.isdir(folder) else spec.current_folder()

@@ -36,14 +36,14 @@ from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog
 from ddpmon.runs import Process, proc
 from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
-BUSY_S = 0.05
+ENTERING_INTERVAL_S = 0.05
 LEAVING_S = 20.0
 """Longest time for ranks to remove the probe. A rank in C code removes it when it returns, even after this time."""
 RESTART_S = 30.0
 """Seconds after the end of all ranks within which their launcher must end or start new ranks."""
-SEARCH_S = 2.0
+RANK_SEARCH_S = 2.0
 """Interval of the search for ranks that the launcher has started anew."""
-SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
+ATTACH_SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
 
 journal = SupervisorLog(sys.stderr.fileno())
 say = journal.write_line
@@ -106,7 +106,7 @@ class Supervisor(Supervising):
         self._keep_hub()
         self.file.write_pending()
         journal.write_pending()
-        self._wait(BUSY_S if self.entries or self.kill_at is not None else IDLE_S)
+        self._wait(ENTERING_INTERVAL_S if self.entries or self.kill_at is not None else IDLE_S)
         return False
 
     def _listen(self) -> socket.socket:
@@ -115,9 +115,9 @@ class Supervisor(Supervising):
         reader.setblocking(False)
         self._writer.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        for number in SIGNALS:
+        for number in ATTACH_SIGNALS:
             signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ATTACH_SIGNALS)
         return reader
 
     def _wait(self, seconds: float) -> None:
@@ -214,7 +214,7 @@ class Supervisor(Supervising):
         if self.launcher is None or not self.launcher.alive():
             return True
         self.alone_since = self.alone_since or now
-        if now - self.searched_at >= SEARCH_S:
+        if now - self.searched_at >= RANK_SEARCH_S:
             self.searched_at = now
             self._enter_restarted()
         return self.alone_since is not None and now - self.alone_since >= RESTART_S
@@ -255,7 +255,7 @@ class Supervisor(Supervising):
         """Wait until no debugger of the killed supervisor is at work: a process can have only one at a time."""
         deadline, folder = time.monotonic() + HOLD_S, os.fsencode(self.folder)
         while time.monotonic() < deadline and any(folder in b" ".join(words) for words in _command_lines()):
-            time.sleep(BUSY_S)
+            time.sleep(ENTERING_INTERVAL_S)
 
     def _stop(self, now: float, *, at_once: bool) -> None:
         if not self.run.stopping:
@@ -344,7 +344,7 @@ def _command_lines() -> Iterator[list[bytes]]:
 
 def main() -> None:
     """Become, in a process of its own, the supervisor recorded in run.json, and supervise the run."""
-    file, takes_over, _ = become_supervisor("ddpmon.attach.supervisor", SIGNALS, say)
+    file, takes_over, _ = become_supervisor("ddpmon.attach.supervisor", ATTACH_SIGNALS, say)
     Supervisor(file, takes_over).supervise()
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-PACKAGES = ("ddpmon", "msgspec", "psutil", "pynvml")
+PROBE_PACKAGES = ("ddpmon", "msgspec", "psutil", "pynvml")
 """Packages that the probe imports."""
 
 BEGUN = ".begun"
@@ -103,7 +103,7 @@ def disarm(reply: Path) -> str:
 
 def folders() -> list[str]:
     """Return the folders in which this interpreter finds the packages that the probe imports."""
-    found = (importlib.util.find_spec(name) for name in PACKAGES)
+    found = (importlib.util.find_spec(name) for name in PROBE_PACKAGES)
     return list(dict.fromkeys(os.path.dirname(os.path.dirname(spec.origin)) for spec in found if spec and spec.origin))
 
 

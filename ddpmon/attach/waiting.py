@@ -12,9 +12,9 @@ from ddpmon.launch.stop import check_reach, wait_until_gone
 from ddpmon.runs import Run
 from ddpmon.runs.attached import ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
-ANSWER_S = 5.0
+REPORT_WAITING_S = 5.0
 """Seconds for ranks to return to Python code, after which the user gets a list of those that have not."""
-GONE_S = 45.0
+RUN_GONE_TIMEOUT_S = 45.0
 _POLL_S = 0.05
 
 
@@ -39,7 +39,7 @@ def until_entered(run: Run) -> Iterator[str]:
         if not states & {ENTERING, WAITING, STARTING, REFUSED}:
             return
         if not states & {ENTERING, STARTING, REFUSED}:  # After a refusal, the run ends.
-            answer_by = answer_by or time.monotonic() + ANSWER_S
+            answer_by = answer_by or time.monotonic() + REPORT_WAITING_S
             if time.monotonic() >= answer_by:
                 break
         time.sleep(_POLL_S)
@@ -51,14 +51,14 @@ def until_entered(run: Run) -> Iterator[str]:
 
 def _raise(run: Run) -> None:
     """Raise the reason why the ranks could not be entered, and delete the run, which recorded nothing."""
-    gone = wait_until_gone(run, GONE_S) or run
+    gone = wait_until_gone(run, RUN_GONE_TIMEOUT_S) or run
     if gone.state() == "failed" and any(each.state == REFUSED for each in gone.attached):
         removal.delete_run(gone)
         raise DdpmonError(f"ddpmon could not attach: {gone.error}")
     raise DdpmonError(f"{gone.name} ({gone.id}) has ended already: {gone.error or gone.state()}")
 
 
-LONGEST_S = 60.0
+DETACH_TIMEOUT_S = 60.0
 
 
 def detach(run: Run) -> Run:
@@ -80,10 +80,10 @@ def detach(run: Run) -> Run:
 
         processes.send_signal(run.supervisor, DETACH)
         adoption.resume_process(run.supervisor)
-    gone = wait_until_gone(run, LONGEST_S)
+    gone = wait_until_gone(run, DETACH_TIMEOUT_S)
     if gone is None:
         raise DdpmonError(
-            f"the ranks of {run.name} ({run.id}) still have the probe after {LONGEST_S:.0f} s; "
+            f"the ranks of {run.name} ({run.id}) still have the probe after {DETACH_TIMEOUT_S:.0f} s; "
             "logs/supervisor.log in the run's folder says why"
         )
     return runs.load(run.id)

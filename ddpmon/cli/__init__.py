@@ -23,7 +23,7 @@ from ddpmon.plain import PlainOutput, plain
 INTERRUPTED = 130
 
 
-HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
+PROGRAM_HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
 
     \b
     ddpmon run --nproc 4 train.py   start a run and watch it
@@ -48,7 +48,7 @@ HELP = """Watch PyTorch DistributedDataParallel runs in the terminal.
 
 
 @click.group(
-    help=HELP,
+    help=PROGRAM_HELP,
     commands=cast("MutableMapping[str, click.Command]", Commands()),  # Nothing adds commands to it.
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

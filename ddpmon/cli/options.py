@@ -69,7 +69,7 @@ def theme(function: Callable[..., Any]) -> Callable[..., Any]:
     def choose(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
         import os
 
-        names = (*config.THEMES, *config.current().themes)
+        names = (*config.THEME_NAMES, *config.current().themes)
         if value is not None and value not in names:
             raise click.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}.")
         if value is not None:

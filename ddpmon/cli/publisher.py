@@ -17,7 +17,7 @@ from ddpmon.errors import RunNotFoundError
 from ddpmon.plain import plain
 from ddpmon.runs.rotated import tail
 
-FINISH_S = 60.0
+MAX_PUBLISH_END_S = 60.0
 """Longest wait, in seconds, after the run's end until the last metrics and the report are published."""
 
 
@@ -57,7 +57,7 @@ class Publisher:
             if runs.load(self._run.id).state() == "running":
                 return
         try:
-            code = self._process.wait(FINISH_S)
+            code = self._process.wait(MAX_PUBLISH_END_S)
         except subprocess.TimeoutExpired:
             print(f"ddpmon: ddpmon publish {self._run.id} is still writing; see {self._log}", file=sys.stderr)
             return

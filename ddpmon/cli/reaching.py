@@ -57,7 +57,7 @@ def _print_notice(text: str) -> None:
     print("ddpmon:", text, file=sys.stderr)
 
 
-POLL_S = 0.2
+REACH_POLL_S = 0.2
 
 
 def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
                 print(text, flush=True)
             if shot.state in END_STATES:
                 return
-        time.sleep(POLL_S)
+        time.sleep(REACH_POLL_S)
 
 
 def _conclude(source: RemoteSource, last: Snapshot) -> int:

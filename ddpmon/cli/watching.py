@@ -17,7 +17,7 @@ from ddpmon.messages import END_STATES, Snapshot
 from ddpmon.plain import plain
 from ddpmon.source import Source, attach
 
-POLL_S = 0.2
+WATCH_POLL_S = 0.2
 ENDING_S = 15.0
 """Longest time, in seconds, for a hub and a supervisor to record how a run ended, and to exit."""
 OTHERS_S = 5.0
@@ -171,7 +171,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                 stops_sent = stops
             while signals.for_ranks:
                 _hand_on(run, signals.for_ranks.pop(0))
-            time.sleep(POLL_S)
+            time.sleep(WATCH_POLL_S)
             is_gone = False
             try:
                 run = runs.load(run.id)

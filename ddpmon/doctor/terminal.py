@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from ddpmon.doctor.check import Check, note, ok
 from ddpmon.glyphs import in_ascii
 
-SMALLEST = 60, 12
+SMALLEST_SCREEN = 60, 12
 """Columns and rows below which the dashboard shows only its first lines."""
-WHOLE = 80, 24
+COMPLETE_SCREEN = 80, 24
 """Smallest size in columns and rows at which every screen is complete."""
-_SHOWS_ALL = f"{WHOLE[0]}x{WHOLE[1]} shows all"
+_SHOWS_ALL = f"{COMPLETE_SCREEN[0]}x{COMPLETE_SCREEN[1]} shows all"
 _FULL_COLOUR = {"truecolor", "24bit"}
 _OPTION_S = 2.0
 
@@ -57,9 +57,9 @@ def size_here() -> os.terminal_size | None:
 
 def _size(size: os.terminal_size) -> Check:
     text = f"{size.columns}x{size.lines}"
-    if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
+    if size.columns < SMALLEST_SCREEN[0] or size.lines < SMALLEST_SCREEN[1]:
         return note("size", f"{text} is too small: the dashboard shows only its first lines", _SHOWS_ALL)
-    if size.columns < WHOLE[0] or size.lines < WHOLE[1]:
+    if size.columns < COMPLETE_SCREEN[0] or size.lines < COMPLETE_SCREEN[1]:
         return note("size", f"{text} is too small for some parts of the screens", _SHOWS_ALL)
     return ok("size", text)
 

@@ -31,7 +31,7 @@ LOG_BYTES = 64 * 1024
 """Bytes at the end of each log that are bundled."""
 MAX_RECORDING_BYTES = 100_000_000
 """Largest recording that is bundled unless the user asks for it: a bundle is meant to be attached to an issue."""
-MAX_LINE = 2_000
+MAX_LOG_LINE_CHARS = 2_000
 """Longest line of a log, in characters. Longer lines are cut."""
 MAX_LOGS = 100
 """Largest number of logs in a bundle: the ones that were written last."""
@@ -132,4 +132,4 @@ def _end(log: Path, redactor: Redactor) -> str:
     text = redactor.hide_known(tail(log, LOG_BYTES))
     if log.stat().st_size > LOG_BYTES:
         text = text.partition("\n")[2]
-    return "".join(f"{redactor.text(plain(line)[:MAX_LINE])}\n" for line in text.splitlines())
+    return "".join(f"{redactor.text(plain(line)[:MAX_LOG_LINE_CHARS])}\n" for line in text.splitlines())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpmon.comparison import CERTAINTY, numbers, phases, sentences, title
+from ddpmon.comparison import INTERVAL_NOTE, numbers, phases, sentences, title
 from ddpmon.export import markdown
 from ddpmon.export.width import columns, cut, wrapped
 
@@ -19,7 +19,7 @@ def text(compared: dict[str, Any], width: int = 80) -> str:
     lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit A", "crit B", "B - A"), width)]
     lines += [*(_cells(row, width) for row in phases(compared)), ""]
     lines += [line for word, text in sentences(compared) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
-    return "\n".join([*lines, "", *wrapped(CERTAINTY, width)])
+    return "\n".join([*lines, "", *wrapped(INTERVAL_NOTE, width)])
 
 
 def text_markdown(compared: dict[str, Any]) -> str:
@@ -30,7 +30,7 @@ def text_markdown(compared: dict[str, Any]) -> str:
     head = ("ms a step", "A", "B", "B - A", "critical rank A", "critical rank B", "B - A")
     lines += ["", *markdown.table(head, phases(compared), words={0}), ""]
     lines += [f"- **{word}:** {markdown.escaped(sentence)}" for word, sentence in sentences(compared)]
-    return "\n".join([*lines, "", markdown.escaped(CERTAINTY)])
+    return "\n".join([*lines, "", markdown.escaped(INTERVAL_NOTE)])
 
 
 def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:

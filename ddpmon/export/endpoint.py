@@ -20,13 +20,13 @@ from ddpmon.recording.recorded import recorded_snapshot
 from ddpmon.runs import Run
 from ddpmon.source import snapshot_now
 
-ANSWER_S = 2.0
+MAX_HUB_WAIT_S = 2.0
 """Longest wait, in seconds, for a hub's answer. Prometheus itself waits for 10 s by default."""
-AT_ONCE = 32
+MAX_HUBS_ASKED = 32
 """Number of hubs that are asked at the same time, so that several silent hubs do not add up their waits."""
 ENDED_S = 900.0
 """Seconds for which an ended run stays in the response, so that an alert on its failure can fire."""
-AGAIN_S = 1.0
+CACHED_RESPONSE_S = 1.0
 """Seconds within which requests get the same response."""
 
 
@@ -42,7 +42,7 @@ class Runs:
     def collect(self) -> list[Metric]:
         """Return the current metrics of all runs."""
         with self._lock:
-            if time.monotonic() - self._asked_at >= AGAIN_S:
+            if time.monotonic() - self._asked_at >= CACHED_RESPONSE_S:
                 self._metrics = self._gathered()
                 self._asked_at = time.monotonic()
             return self._metrics
@@ -65,7 +65,7 @@ class Runs:
     @staticmethod
     def _running(here: list[Run], answers: GaugeMetricFamily) -> list[Snapshot]:
         of_this_machine = [run for run in here if not run.elsewhere()]
-        with ThreadPoolExecutor(AT_ONCE, "ddpmon-metrics") as hubs:
+        with ThreadPoolExecutor(MAX_HUBS_ASKED, "ddpmon-metrics") as hubs:
             snapshots = list(hubs.map(_snapshot, of_this_machine))
         for run, snapshot in zip(of_this_machine, snapshots, strict=True):
             answers.add_metric([plain(run.name), run.id], float(snapshot is not None))
@@ -98,7 +98,7 @@ class _Named:
 def _snapshot(run: Run) -> Snapshot | None:
     """Return the run's snapshot; None if its hub does not answer, or with an invalid message."""
     with contextlib.suppress(DdpmonError):
-        return snapshot_now(run, ANSWER_S)
+        return snapshot_now(run, MAX_HUB_WAIT_S)
     return None
 
 

@@ -38,7 +38,7 @@ def report(built: dict[str, Any]) -> str:
     if built["steps"]["window"]:
         lines += ["", *(f"- {escaped(fact)}" for fact in reports.facts(built))]
         rank_rows = reports.rows(built["ranks"])
-        lines += ["", *table(reports.COLUMNS, [row for row, _ in rank_rows])]
+        lines += ["", *table(reports.REPORT_COLUMNS, [row for row, _ in rank_rows])]
         if more := reports.folded(built["ranks"]):
             lines += ["", escaped(more)]
         for sentence in reports.earlier(built):

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from ddpmon.errors import UsageError
-from ddpmon.messages import HOST, QUANTITIES, STATES, Quantity, RankView, Snapshot
+from ddpmon.messages import HOST, QUANTITIES, RUN_STATES, Quantity, RankView, Snapshot
 from ddpmon.plain import plain
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def text(snapshot: Snapshot) -> str:
 
 def _families(shot: Snapshot) -> Iterator[Family]:
     """Yield the metric families of a snapshot. Times are in seconds, as OpenMetrics requires."""
-    states: list[Sample] = [({"state": name}, float(name == shot.state)) for name in STATES]
+    states: list[Sample] = [({"state": name}, float(name == shot.state)) for name in RUN_STATES]
     yield "ddpmon_run_state", "gauge", "", "1 for the current state of the run.", states
     yield "ddpmon_world_size", "gauge", "", "Ranks of the run.", [({}, float(shot.run.world_size))]
     yield "ddpmon_steps", "counter", "", "Finished steps.", [({}, float(shot.step))]

@@ -22,7 +22,7 @@ from ddpmon.store.store import Store
 MOST_RANKS = 32
 """Largest number of ranks in the table. Of more ranks, only the worst and the median are shown."""
 WORST_RANKS = 16
-COLUMNS = ("rank", "own ms", "excess", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
+REPORT_COLUMNS = ("rank", "own ms", "excess", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
 
 
@@ -311,7 +311,7 @@ def _row(rank: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _table(ranks: list[dict[str, Any]], width: int) -> list[str]:
-    lines = [_cells(COLUMNS, width)]
+    lines = [_cells(REPORT_COLUMNS, width)]
     for row, how in rows(ranks):
         lines.append(_cells(row, width))
         if how:

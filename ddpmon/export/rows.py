@@ -16,7 +16,7 @@ from ddpmon.store.clock import Clock
 
 Value: TypeAlias = float | int | dict[str, float] | None
 
-COLUMNS = (
+ROW_COLUMNS = (
     *("attempt", "step", "rank", "end_unix_s", "length_ms"),
     *(f"{phase}_ms" for phase in PHASES),
     *("critical", "loss", "samples", "tokens", "learning_rate", "gc_ms", "named_ms"),
@@ -29,7 +29,7 @@ NAMED = "named_ms"
 
 
 def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
-    """Yield values in the order of COLUMNS, by attempt, step and rank. Unknown values are None."""
+    """Yield values in the order of ROW_COLUMNS, by attempt, step and rank. Unknown values are None."""
     for piece in pieces:
         world = piece.world
         for i, records in enumerate(piece.records):
@@ -50,15 +50,15 @@ def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
                 )
 
 
-_DIGITS = {"end_unix_s": ".6f"} | {name: ".3f" for name in COLUMNS if name.endswith("_ms") and name != NAMED}
+_DIGITS = {"end_unix_s": ".6f"} | {name: ".3f" for name in ROW_COLUMNS if name.endswith("_ms") and name != NAMED}
 
 
 def write_csv(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
     """Write the head and all rows, ordered by attempt, step and rank. Unknown values are empty; named_ms is JSON."""
     out = csv.writer(file, lineterminator="\n")
-    out.writerow(COLUMNS)
+    out.writerow(ROW_COLUMNS)
     for row in rows(pieces, clock):
-        out.writerow([_cell(name, value) for name, value in zip(COLUMNS, row, strict=True)])
+        out.writerow([_cell(name, value) for name, value in zip(ROW_COLUMNS, row, strict=True)])
 
 
 def _cell(name: str, value: Value) -> Value | str:
@@ -84,7 +84,7 @@ def write_parquet(pieces: Iterable[Piece], clock: Clock, path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise UsageError(_NEEDED) from None
-    schema = pa.schema([(name, _type(pa, name)) for name in COLUMNS])
+    schema = pa.schema([(name, _type(pa, name)) for name in ROW_COLUMNS])
     with parquet.ParquetWriter(path, schema, compression="zstd") as file:
         every = rows(pieces, clock)
         while group := list(islice(every, _GROUP)):

@@ -17,7 +17,7 @@ from ddpmon.redaction import redact_text
 from ddpmon.runs import Run
 
 PREFIX = "ddpmon/"
-MAX_POINTS = 512
+MAX_SERIES_POINTS = 512
 """Largest number of points per series of an ended run."""
 Values = Mapping[str, float]
 
@@ -60,7 +60,7 @@ def recorded_points(shot: Snapshot, view_of: Callable[[ViewRequest], Snapshot]) 
     """Yield the points of an ended run, oldest first. view_of: returns the snapshot with the requested parts."""
     values: dict[tuple[int, float], dict[str, float]] = {}
     for name in shot.quantities:
-        series = view_of(ViewRequest(series=SeriesRequest((name,), columns=MAX_POINTS))).series
+        series = view_of(ViewRequest(series=SeriesRequest((name,), columns=MAX_SERIES_POINTS))).series
         for step, seconds, ends in [] if series is None else _rows(series):
             values.setdefault((step, shot.run.started_at + seconds), {}).update(_ends(name.replace(":", "/"), *ends))
     last = 0
@@ -82,14 +82,14 @@ def _named(values: Values) -> Values:
     return {f"{PREFIX}{name}": value for name, value in values.items() if math.isfinite(value)}
 
 
-PACKAGES = {"--wandb": "wandb", "--mlflow": "mlflow-skinny", "--tensorboard": "tensorboard"}
+CLIENT_PACKAGES = {"--wandb": "wandb", "--mlflow": "mlflow-skinny", "--tensorboard": "tensorboard"}
 """Package of each client, by option. The module has the name of the option."""
 
 
 def check_client(option: str) -> None:
     """Raise UsageError if the client of an option is not installed. Do not import it."""
     if importlib.util.find_spec(option.removeprefix("--")) is None:
-        package = PACKAGES[option]
+        package = CLIENT_PACKAGES[option]
         raise UsageError(f"{option} needs {package}, which is not installed: pip install {package}")
 
 

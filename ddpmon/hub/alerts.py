@@ -27,13 +27,13 @@ from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
 from ddpmon.store.store import Store
 
-SCHEMA = 1
-LONGEST_S = 30.0
+ALERT_SCHEMA = 1
+MAX_PROGRAM_S = 30.0
 """Longest time in seconds that the program may run. Then it is killed with all processes that it started."""
-END_S = 10.0
+MAX_END_WAIT_S = 10.0
 """Longest time in seconds that the end of a run waits for the program."""
 MOST_AN_HOUR = 20
-MOST_WAITING = 20
+MAX_WAITING_ALERTS = 20
 HOUR_S = 3600.0
 _ALARMING = {"stalled", "failed", "lost"}
 """States that cause an alert even without a finding."""
@@ -88,14 +88,16 @@ class Alerts:
         self._advance(now, unix)
 
     def finish(self, unix: float) -> None:
-        """Send the queued alerts after the run's end, for at most END_S."""
-        deadline = time.monotonic() + END_S
+        """Send the queued alerts after the run's end, for at most MAX_END_WAIT_S."""
+        deadline = time.monotonic() + MAX_END_WAIT_S
         while (self._waiting or self._program) and (now := time.monotonic()) < deadline:
             self._advance(now, unix)
             time.sleep(0.02)
         if self._program is not None:
             self._program.kill()
-            print(f"{self._name}: the last alert took longer than {END_S:g} s and may be lost", file=sys.stderr)
+            print(
+                f"{self._name}: the last alert took longer than {MAX_END_WAIT_S:g} s and may be lost", file=sys.stderr
+            )
 
     def _new(self) -> list[tuple[str, str, Finding | None]]:
         """Return (severity, sentence, finding) of new findings since the last check, and of a new alarming state."""
@@ -113,7 +115,7 @@ class Alerts:
     def _message(self, unix: float, severity: str, text: str, finding: Finding | None) -> bytes:
         run = self._store.run
         facts: dict[str, Any] = {
-            "schema": SCHEMA,
+            "schema": ALERT_SCHEMA,
             "run": {"id": run.id, "name": run.name, "script": run.script, "host": run.host},
             "at": unix,
             "state": self._store.state,
@@ -127,14 +129,14 @@ class Alerts:
     def _queue(self, now: float, message: bytes) -> None:
         while self._started and now - self._started[0] > HOUR_S:
             self._started.popleft()
-        if len(self._started) + len(self._waiting) >= MOST_AN_HOUR or len(self._waiting) >= MOST_WAITING:
+        if len(self._started) + len(self._waiting) >= MOST_AN_HOUR or len(self._waiting) >= MAX_WAITING_ALERTS:
             self._dropped += 1
         else:
             self._waiting.append(message)
 
     def _advance(self, now: float, unix: float) -> None:
         if self._program is not None:
-            if not self._program.ended() and now - self._started[-1] < LONGEST_S:
+            if not self._program.ended() and now - self._started[-1] < MAX_PROGRAM_S:
                 return
             if failure := self._program.kill():
                 self._add_event(unix, "info", f"{self._name} {failure}")
@@ -191,7 +193,7 @@ class _Program:
         code = self._process.wait()
         os.close(self._output)
         if overdue:
-            return f"ran for more than {LONGEST_S:g} s, so ddpmon killed it"
+            return f"ran for more than {MAX_PROGRAM_S:g} s, so ddpmon killed it"
         lines = self._printed.decode(errors="replace").strip().splitlines()
         last = f": {redact_text(plain(lines[-1]))[:_LINE_CHARS]}" if lines else ""
         return f"ended with {code}{last}" if code else ""

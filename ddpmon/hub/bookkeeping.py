@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.analysis.over_time.history import BINS
+from ddpmon.analysis.over_time.history import ROWS_PER_LEVEL
 from ddpmon.analysis.words import format_count
 from ddpmon.errors import RecordingError
 from ddpmon.recording.collector import Collector
@@ -18,7 +18,7 @@ from ddpmon.runs.writing import write
 from ddpmon.store.store import Store
 
 CHECKPOINT_S = 10.0
-CHECKPOINT_ROWS = BINS // 4
+CHECKPOINT_ROWS = ROWS_PER_LEVEL // 4
 """Number of chart rows per resolution in a checkpoint. They are fewer than a hub writes at its end, to save time."""
 
 
@@ -67,7 +67,7 @@ class Bookkeeping:
 
     def keep_last(self, now: float, unix: float) -> None:
         """Write everything, with a complete checkpoint, because this hub ends."""
-        self._checkpoint(BINS)
+        self._checkpoint(ROWS_PER_LEVEL)
         self._recorder.write_soon()
         self.write_due(now, unix)
 

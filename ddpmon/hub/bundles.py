@@ -17,7 +17,7 @@ from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.recording.merging import one_of
 from ddpmon.recording.node_blocks import pack_batches
 
-KEPT_BYTES = 64 << 20
+MAX_BUNDLES_BYTES = 64 << 20
 """Largest total size of bundles. A minute of 8 ranks at ten steps per second takes 0.2 MB, of 256 ranks 7 MB."""
 BUNDLE_BYTES = 1 << 20
 BUNDLE_ITEMS = 4096
@@ -47,7 +47,7 @@ class Closed:
 class Bundles:
     """Queue that turns items and batches into bundles, in order."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, kept_bytes: int = MAX_BUNDLES_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._open: deque[tuple[Item | Batch, int]] = deque()
         """Items and batches that are in no bundle yet, each with its size in bytes."""

@@ -1,8 +1,8 @@
 """Selects the changes of a snapshot to send to a viewer, so that answers do not grow with the number of ranks.
 
 An answer contains the ranks that the viewer's screen shows, and all ranks with news such as their end. Of the others it
-contains at most ROWS: first those whose excess changed, then those that were sent longest ago. Up to ROWS changed ranks
-are always all sent. Numbers are rounded to as many digits as screens show.
+contains at most MAX_OLD_RANKS: first those whose excess changed, then those that were sent longest ago. Up to
+MAX_OLD_RANKS changed ranks are always all sent. Numbers are rounded to as many digits as screens show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import UNSET
 from ddpmon.messages import END_STATES, RankView, Series, Snapshot, ViewRequest, encode
 from ddpmon.messages.changes import NO_SAMPLE, SAMPLE_COLUMNS, SERIES, Changed, Changes, Columns, Tail
 
-ROWS = 192
+MAX_OLD_RANKS = 192
 """Largest number of ranks in an answer that are neither shown nor have news. Each takes about 70 bytes."""
 MOVED = 0.02
 """Change of a rank's excess over its peers, as a fraction, from which on the rank is sent before others."""
@@ -89,14 +89,14 @@ class Sent:
         """Return the ranks to send, in ascending order."""
         rows = self._rows
         others = [rank for rank, view in enumerate(shot.ranks) if view != rows[rank]]
-        if len(others) <= ROWS or shot.state in END_STATES:
+        if len(others) <= MAX_OLD_RANKS or shot.state in END_STATES:
             return others
         self.is_whole = False
         shown = _shown_ranks(view_request)
         due = [rank for rank in others if rank in shown or _has_news(rows[rank], shot.ranks[rank])]
         rest = set(others).difference(due)
         due += heapq.nsmallest(
-            ROWS, rest, key=lambda rank: (not _moved(rows[rank], shot.ranks[rank]), self._at[rank], rank)
+            MAX_OLD_RANKS, rest, key=lambda rank: (not _moved(rows[rank], shot.ranks[rank]), self._at[rank], rank)
         )
         return sorted(due)
 

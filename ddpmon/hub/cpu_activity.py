@@ -11,7 +11,7 @@ from ddpmon.analysis.processes.starts import BUSY, BUSY_BYTES_PER_S
 from ddpmon.runs import proc
 from ddpmon.store.processes import RankProcess
 
-POLL_S = 2.0
+CPU_POLL_S = 2.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,8 +34,8 @@ class CpuActivity:
         self._used: dict[int, deque[Used]] = {}
 
     def measure(self, pids: Iterable[int], now: float) -> None:
-        """Sample the processes, at most every POLL_S, because this reads the whole process table."""
-        if now - self._measured_at < POLL_S:
+        """Sample the processes, at most every CPU_POLL_S, because this reads the whole process table."""
+        if now - self._measured_at < CPU_POLL_S:
             return
         self._measured_at = now
         children = proc.children()

@@ -22,8 +22,8 @@ from ddpmon.hub.receiving import Socket
 from ddpmon.messages.wire import is_key
 from ddpmon.runs import plain_file, writing
 
-FILE = "node.key"
-MOST_BYTES = 1 << 20
+KEY_FILE = "node.key"
+MAX_KEY_FILE_BYTES = 1 << 20
 
 
 class Keys(msgspec.Struct):
@@ -65,13 +65,13 @@ class Keys(msgspec.Struct):
     def save(self, run_dir: Path) -> None:
         """Store the keys. Errors are ignored; they only mean that a restarted hub has a new identity."""
         with contextlib.suppress(OSError):
-            writing.write_text(run_dir / FILE, msgspec.json.encode(self).decode())
+            writing.write_text(run_dir / KEY_FILE, msgspec.json.encode(self).decode())
 
 
 def stored_keys(run_dir: Path) -> Keys | None:
     """Return the keys that an earlier hub of the run stored, or None if there are none that can be read."""
     try:
-        keys = msgspec.json.decode(plain_file.content(run_dir / FILE, MOST_BYTES), type=Keys)
+        keys = msgspec.json.decode(plain_file.content(run_dir / KEY_FILE, MAX_KEY_FILE_BYTES), type=Keys)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return keys if is_key(keys.public) and is_key(keys.secret) else None

@@ -43,17 +43,17 @@ from ddpmon.store.peers import NO_KEY, NO_MESSAGE, Peer, process_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
-FRAME_BYTES = 8 << 20
+MAX_NODE_FRAME_BYTES = 8 << 20
 HANDSHAKE_MS = 10_000
 """Time limit of a handshake. If a thousand nodes connect at once, their handshakes take three seconds."""
 BACKLOG = 1024
 """Largest number of connections that wait to be accepted."""
-BEAT_S = 1.0
+NODE_BEAT_S = 1.0
 MS_A_NODE = 4.0
 """Milliseconds between two bundles of a node, times the number of nodes, so that at most 250 bundles/s arrive."""
-GONE_S = 4.0
+NODE_SILENCE_S = 4.0
 """Seconds without a message after which a node is reported. Hubs send one every second, and restart in less time."""
-AGAIN_S = 1.0
+ASK_NODE_AGAIN_S = 1.0
 MOST_PER_TURN = 200
 CLOCKS = 240
 """Number of latest bundles (those of a minute) of which the fastest one gives the offset of two clocks. The offset is
@@ -129,7 +129,7 @@ class Downlink:
         members = curve_keys.of_job(job_key, "node") if job_key else None
         self.admission = Admission(context, keys.admitted, members.public if members else "")
         own = curve_keys.of_job(job_key, "root") if job_key else keys
-        self.socket = curve_socket(context, zmq.ROUTER, own, FRAME_BYTES)
+        self.socket = curve_socket(context, zmq.ROUTER, own, MAX_NODE_FRAME_BYTES)
         self.socket.setsockopt(zmq.RCVHWM, 2 * IN_FLIGHT)
         self.socket.setsockopt(zmq.SNDHWM, 100)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
@@ -286,7 +286,7 @@ class Downlink:
             )
 
     def _ask_again(self, node: Node, now: float, *, join: bool = False) -> None:
-        if now - node.again_at >= AGAIN_S:
+        if now - node.again_at >= ASK_NODE_AGAIN_S:
             node.again_at = now
             self._send(node, SendAgain(join=join))
 
@@ -329,12 +329,12 @@ class Downlink:
         for node in self.nodes.values():
             if recorded and node.recorded < node.seq:
                 node.recorded, node.beat_at = node.seq, float("-inf")
-            if now - node.beat_at >= BEAT_S:
+            if now - node.beat_at >= NODE_BEAT_S:
                 node.beat_at = now
                 self._send(node, Recorded(node.recorded, every_ms))
                 if stopping:
                     self._send(node, Stop())
-            if node.epoch and node.reported_silent != (now - node.heard_at >= GONE_S):
+            if node.epoch and node.reported_silent != (now - node.heard_at >= NODE_SILENCE_S):
                 node.reported_silent = not node.reported_silent
                 changed.append(node)
         self._store.registry.heard_nodes = {node.number for node in self.nodes.values() if not node.reported_silent}
@@ -350,7 +350,7 @@ class Downlink:
                 said.setdefault(("info", "{who} {are} back"), []).append(node)
             elif any(not process.gone for process in ranks):
                 others_go_on = self._store.stands_since is not None and (
-                    self._store.stands_since > node.heard_at + GONE_S / 2
+                    self._store.stands_since > node.heard_at + NODE_SILENCE_S / 2
                 )
                 said.setdefault(UNHEARD if others_go_on else GONE, []).append(node)
         for (severity, sentence), nodes in said.items():

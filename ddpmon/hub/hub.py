@@ -19,7 +19,7 @@ from ddpmon.hub.alerts import Alerts
 from ddpmon.hub.bookkeeping import Bookkeeping
 from ddpmon.hub.cores import Cores
 from ddpmon.hub.cpu_budget import CpuBudget
-from ddpmon.hub.nodes import FINISH_S, Nodes
+from ddpmon.hub.nodes import MAX_NODES_END_S, Nodes
 from ddpmon.hub.opening import open_recording
 from ddpmon.hub.processes import Processes, StepCounters
 from ddpmon.hub.profile_requests import ProfileRequests
@@ -39,7 +39,7 @@ from ddpmon.store.view import snapshot
 
 TICK_S = 0.5
 MEND_S = 5.0
-DRAIN_S = 0.3
+LAST_FRAMES_S = 0.3
 ASK_WHERE_S = 3.0
 ANALYSIS_SHARE = 0.125
 """Share of one core for the analysis. It runs twice a second with some hundred ranks, and every few seconds with
@@ -326,7 +326,7 @@ class Hub:
 
     def _end(self) -> None:
         """Receive the remaining messages. If the run is over, record its end and send viewers the last snapshot."""
-        deadline = time.monotonic() + DRAIN_S
+        deadline = time.monotonic() + LAST_FRAMES_S
         while time.monotonic() < deadline and self._sockets.ingest.poll(20):
             self._receive(time.monotonic())
         self._books.take_tails()
@@ -370,7 +370,7 @@ class Hub:
 
     def _hand_over(self) -> None:
         """Exchange the remaining messages: a node's hub sends them to the root, and the root waits for all nodes."""
-        deadline = time.monotonic() + FINISH_S
+        deadline = time.monotonic() + MAX_NODES_END_S
         while not self._nodes.is_all_transferred(now := time.monotonic()) and now < deadline:
             self._receive(now)
             self._nodes.exchange_messages(now)

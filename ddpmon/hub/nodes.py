@@ -19,7 +19,7 @@ from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
 from ddpmon.hub.rank_output import RankOutput
 from ddpmon.hub.receiving import Socket
-from ddpmon.hub.uplink import EVERY_S, Uplink
+from ddpmon.hub.uplink import MIN_BUNDLE_INTERVAL_S, Uplink
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import AskedOfRank, Card, FromRank, Meeting, PrintedView, ToRank
 from ddpmon.messages.nodes import End
@@ -28,10 +28,10 @@ from ddpmon.runs import job_key
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
-ALONE = "ddpmon shows only this machine's ranks"
+ALONE_NOTE = "ddpmon shows only this machine's ranks"
 AWAITED_S = 5.0
 """Seconds after which an event reports that the root given by `--hub` is unreachable."""
-FINISH_S = 3.0
+MAX_NODES_END_S = 3.0
 """Longest time in seconds for which the end of the run waits for the hubs of other nodes."""
 
 
@@ -79,7 +79,7 @@ class Nodes:
         store = self._store
         if not zmq.has("curve"):
             if store.run.nnodes > 1 or store.run.hub_at:
-                store.add_event(time.time(), "warn", f"this build of ZeroMQ has no encryption (CURVE), so {ALONE}")
+                store.add_event(time.time(), "warn", f"this build of ZeroMQ has no encryption (CURVE), so {ALONE_NOTE}")
         elif store.run.hub_at:
             self._begin_given(*split(store.run.hub_at))
         elif store.run.nnodes > 1 and not (self._keys and self._keys.addresses):
@@ -90,7 +90,7 @@ class Nodes:
     def _begin_given(self, host: str, port: int) -> None:
         """Begin as the root or a node's hub, as `--hub` determines."""
         if self._job_key is None:
-            self._store.add_event(time.time(), "warn", f"the key for {self._root_name} is missing, so {ALONE}")
+            self._store.add_event(time.time(), "warn", f"the key for {self._root_name} is missing, so {ALONE_NOTE}")
         elif self._store.run.hub_is_here:
             self._keys = self._keys or curve_keys.new_key_pair()
             self._begin_downlink([f"tcp://{bracketed(own_for_others(host))}:{port}"])
@@ -105,7 +105,7 @@ class Nodes:
     @property
     def every_s(self) -> float:
         """Return the interval in which `exchange_messages` must be called, in seconds."""
-        return math.inf if self._up is None else EVERY_S
+        return math.inf if self._up is None else MIN_BUNDLE_INTERVAL_S
 
     def keep_polled(self, poller: zmq.Poller) -> None:
         """Register the sockets to other hubs with the poller, if they have changed."""
@@ -283,8 +283,8 @@ class Nodes:
 
     def _missed(self) -> str:
         if self._up is not None and self._up.refused:
-            return f"{self._root_name} and this machine have different keys, so {ALONE}"
-        return f"there is no connection to {self._root_name}, so {ALONE}"
+            return f"{self._root_name} and this machine have different keys, so {ALONE_NOTE}"
+        return f"there is no connection to {self._root_name}, so {ALONE_NOTE}"
 
     def report_run_end(self, ends: Mapping[int, End]) -> None:
         """Report to the root that the run is over on this machine, and how processes ended, by pid."""

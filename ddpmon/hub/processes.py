@@ -9,14 +9,14 @@ import time
 
 from ddpmon import runs
 from ddpmon.analysis.processes.launcher import latest_warning
-from ddpmon.analysis.processes.starts import START_S
+from ddpmon.analysis.processes.starts import START_PROGRESS_S
 from ddpmon.analysis.verdict import Waiting
 from ddpmon.hub.cpu_activity import CpuActivity
 from ddpmon.hub.silent_ranks import SilentRanks
 from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.unwatched_processes import Unwatched, started_ranks
 from ddpmon.messages import END_STATES, MAX_STEP
-from ddpmon.messages.step_counter import BYTES, NAME, finished_steps
+from ddpmon.messages.step_counter import COUNTER_BYTES, COUNTER_NAME, finished_steps
 from ddpmon.recording.recorder import Recorder
 from ddpmon.runs import proc
 from ddpmon.runs.attached import WAITING
@@ -52,7 +52,9 @@ class StepCounters:
         for process in ended:
             _, _, descriptor = self._open.pop(process.id)
             if not process.left:
-                process.steps = max(process.steps, min(finished_steps(os.pread(descriptor, BYTES, 0)), MAX_STEP - 1))
+                process.steps = max(
+                    process.steps, min(finished_steps(os.pread(descriptor, COUNTER_BYTES, 0)), MAX_STEP - 1)
+                )
             os.close(descriptor)
         return ended
 
@@ -63,12 +65,12 @@ class StepCounters:
 
 def _opened(pid: int, descriptor: int) -> int:
     """Return a descriptor of a rank's step counter, or raise OSError if the script has closed the counter."""
-    path = proc.ROOT / str(pid) / "fd" / str(descriptor)
-    if os.readlink(path) != f"/memfd:{NAME} (deleted)":
+    path = proc.PROC_ROOT / str(pid) / "fd" / str(descriptor)
+    if os.readlink(path) != f"/memfd:{COUNTER_NAME} (deleted)":
         raise FileNotFoundError(path)
     mine = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(mine)
-    if not stat.S_ISREG(status.st_mode) or status.st_size != BYTES:
+    if not stat.S_ISREG(status.st_mode) or status.st_size != COUNTER_BYTES:
         os.close(mine)
         raise FileNotFoundError(path)
     return mine
@@ -78,7 +80,7 @@ WARNINGS_BYTES = 65_536
 """Number of bytes at the end of the launcher's output that are searched for warnings."""
 MAX_WARNINGS = 8
 """Largest number of events about different warnings of the launcher."""
-SEARCH_S = 1.0
+PROC_SEARCH_S = 1.0
 """Interval in seconds at which /proc is read while a run waits for its ranks."""
 
 
@@ -89,7 +91,7 @@ class Processes:
         """Start without observations. asking: the pending requests for stacks."""
         self._store, self._recorder, self._asking = store, recorder, asking
         self._silent = SilentRanks(runs.run_dir(store.run.id))
-        self._working = CpuActivity(START_S.enter)
+        self._working = CpuActivity(START_PROGRESS_S.enter)
         self._unwatched = Unwatched(speaks_at_once=store.run.world_size > 0)
         self._searched_at = time.monotonic()
         self._warnings: set[str] = set()
@@ -97,7 +99,7 @@ class Processes:
     def find_ranks(self, now: float) -> None:
         """While the run waits for its ranks, find the ranks that were started, and those without the probe."""
         store, run = self._store, self._store.run
-        if store.state != "waiting" or now - self._searched_at < SEARCH_S:
+        if store.state != "waiting" or now - self._searched_at < PROC_SEARCH_S:
             return
         self._searched_at = now
         started = run.agent if not run.attached else None

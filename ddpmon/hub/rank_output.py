@@ -11,7 +11,7 @@ from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, Reader
 from ddpmon.store.registry import Registry
 
-EVERY_S = 0.5
+OUTPUT_INTERVAL_S = 0.5
 """Shortest interval in seconds at which logs are read or another hub is asked, for any number of viewers."""
 FAR_MOST = 64
 """Largest number of ranks on other machines whose lines are kept."""
@@ -38,14 +38,14 @@ class RankOutput:
             return PrintedView(rank, why="the run has no such rank")
         if not process.hello.through:
             return self.local_output(rank, now)
-        if now - self._asked_at.get(rank, float("-inf")) >= EVERY_S:
+        if now - self._asked_at.get(rank, float("-inf")) >= OUTPUT_INTERVAL_S:
             self._asked_at[rank] = now
             self._fetch(process.hello.through, rank)
         return self._far.get(rank) or PrintedView(rank, why=ASKED)
 
     def local_output(self, rank: int, now: float) -> PrintedView:
         """Return the output of a rank of this machine."""
-        if now - self._read_at >= EVERY_S:
+        if now - self._read_at >= OUTPUT_INTERVAL_S:
             self._read_at = now
             for said in self._read():
                 kept = self._lines.setdefault(said.rank, deque(maxlen=PRINTED_LINES))

@@ -37,7 +37,7 @@ def _peer_at(address: str) -> Peer:
 
 
 FRAMES_PER_TURN = 500
-TURN_S = 0.1
+MAX_FRAMES_TURN_S = 0.1
 """Longest time in seconds for which frames are processed in one turn, because viewers wait meanwhile."""
 
 
@@ -49,7 +49,7 @@ class Ingest:
 
     def process_messages(self, collector: Collector, now: float, unix: float) -> int:
         """Process messages that have arrived, and return their number."""
-        end = time.monotonic() + TURN_S
+        end = time.monotonic() + MAX_FRAMES_TURN_S
         count = 0
         while count < FRAMES_PER_TURN and time.monotonic() < end:
             try:

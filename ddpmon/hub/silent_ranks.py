@@ -30,9 +30,9 @@ from ddpmon.messages.wire import check_stack
 from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess
 
-ASK_S = 4.0
+MIN_SIGNAL_INTERVAL_S = 4.0
 """Shortest time in seconds between two signals to a rank. A stack is valid for twice as long."""
-DUMP_BYTES = PLACES_BYTES = 1 << 20
+MAX_DUMP_BYTES = PLACES_BYTES = 1 << 20
 _tgkill = ctypes.CDLL(None).tgkill
 """Sends a signal to one thread of a process. glibc has this function since 2.30."""
 
@@ -78,7 +78,7 @@ class SilentRanks:
         if not query.answered and (stack := self._answer(process, since_us)):
             query.answered = got_stack = True
             process.take_stack(stack, now)
-        if query.state in {"R", "S"} and not first and (query.at is None or now - query.at >= ASK_S):
+        if query.state in {"R", "S"} and not first and (query.at is None or now - query.at >= MIN_SIGNAL_INTERVAL_S):
             query.at = now
             query.answered = not self._ask(process.process, thread)
         return got_stack
@@ -99,11 +99,11 @@ class SilentRanks:
             query = self._queries[pid] = _Query(seen=(now, stat.cpu_ticks))
         before = process.worker if process.worker and process.worker.pid == pid else Worker(pid)
         since, ticks = query.seen
-        cores = (stat.cpu_ticks - ticks) / TICKS_PER_S / (now - since) if now - since >= ASK_S else None
+        cores = (stat.cpu_ticks - ticks) / TICKS_PER_S / (now - since) if now - since >= MIN_SIGNAL_INTERVAL_S else None
         line = before.line
         if not line and not query.answered and (stack := self._answer(process, 0)):
             line = line_of(stack)
-        elif not line and (query.at is None or now - query.at >= ASK_S) and (target := Process.of(pid)):
+        elif not line and (query.at is None or now - query.at >= MIN_SIGNAL_INTERVAL_S) and (target := Process.of(pid)):
             query.at = now
             query.answered = not self._ask(target, 0, offered_by=rank.pid)
         process.worker = Worker(pid, cores if cores is None else round(cores, 1), proc.kernel_function(pid)[:64], line)
@@ -173,7 +173,7 @@ class SilentRanks:
             return None
         try:
             with plain_file.opened(self._folder / f"{process.hello.pid}.stack") as file:
-                stack_frames, own = parse_frames(file.read(DUMP_BYTES), places)
+                stack_frames, own = parse_frames(file.read(MAX_DUMP_BYTES), places)
             stack = Stack(
                 rank=process.rank,
                 pid=process.hello.pid,

@@ -12,7 +12,7 @@ import zmq
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages.folder import MAX_FRAME_BYTES
+from ddpmon.messages.folder import MAX_FOLDER_FRAME_BYTES
 
 REPLY_KIB = 64
 LAST_WORDS_MS = 500
@@ -39,7 +39,7 @@ class Sockets:
         self._lock = -1
         try:
             self._hold()
-            self.ingest = self._socket(rcvhwm=RANK_MESSAGES, most=MAX_FRAME_BYTES)
+            self.ingest = self._socket(rcvhwm=RANK_MESSAGES, most=MAX_FOLDER_FRAME_BYTES)
             self.view = self._socket(rcvhwm=VIEWER_MESSAGES, most=REPLY_KIB << 10)
             self.view.setsockopt(zmq.SNDHWM, 20)
             self.view.setsockopt(zmq.ROUTER_MANDATORY, 1)

@@ -8,11 +8,11 @@ from ddpmon.messages import Where
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
-EVERY_S = 0.5
+STACK_INTERVAL_S = 0.5
 """Shortest interval in seconds between two requests to a rank. Viewers that ask in between get the same answer."""
-UNHEARD_S = 1.5
+ASK_BY_SIGNAL_S = 1.5
 """Seconds without any message after which a rank that was asked is sent a signal instead, if it offers to answer."""
-GIVE_UP_S = 6.0
+NO_ANSWER_S = 6.0
 """Seconds after which a request to a rank counts as unanswered."""
 
 
@@ -32,7 +32,7 @@ class StackRequests:
             process = by_rank.get(rank)
             if process is None or process.gone or not process.greeted:
                 continue
-            if now - self._last.get(process.id, float("-inf")) < EVERY_S:
+            if now - self._last.get(process.id, float("-inf")) < STACK_INTERVAL_S:
                 continue
             self._last[process.id] = now
             if process.asked_at is None:
@@ -41,15 +41,15 @@ class StackRequests:
 
     @staticmethod
     def is_unheard(process: RankProcess, now: float) -> bool:
-        """Return whether a rank was asked at least UNHEARD_S ago and has sent nothing at all since."""
+        """Return whether a rank was asked at least ASK_BY_SIGNAL_S ago and has sent nothing at all since."""
         asked_at = process.asked_at
-        return asked_at is not None and now - asked_at >= UNHEARD_S and process.heard_at < asked_at
+        return asked_at is not None and now - asked_at >= ASK_BY_SIGNAL_S and process.heard_at < asked_at
 
     def drop_overdue(self, now: float) -> bool:
         """Give up on ranks that do not answer, and return whether there was one."""
         gave_up = False
         for process in self._registry.process_of_rank.values():
-            if process.asked_at is not None and (process.gone or now - process.asked_at >= GIVE_UP_S):
+            if process.asked_at is not None and (process.gone or now - process.asked_at >= NO_ANSWER_S):
                 process.asked_at, process.unanswered = None, not process.gone
                 gave_up = True
         return gave_up

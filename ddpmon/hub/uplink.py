@@ -49,22 +49,22 @@ from ddpmon.messages.nodes import (
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
-EVERY_S = 0.25
+MIN_BUNDLE_INTERVAL_S = 0.25
 """Shortest interval between two bundles."""
 SPARSE_S = 2.0
 """Shortest interval of bundles, in seconds, at which two samples of a rank are merged. A root that requests such a long
 interval has too many ranks to process a sample of each in every second."""
-BEAT_S = 1.0
+MAX_BUNDLE_INTERVAL_S = 1.0
 """Longest interval in seconds between two bundles. An empty one is sent if there is no data."""
 LOST_S = 3.0
 """Seconds without a message after which the root is unreachable, as it sends one every second."""
 LOST_BUNDLES = 5
 """The same as a number of bundle intervals. A root with very many nodes requests a bundle only every two seconds, and
 may be busy for longer. If all nodes reconnected then, it would be even busier."""
-PATIENCE_S = 24.0
+MAX_RECONNECT_WAIT_S = 24.0
 """Longest wait in seconds before another attempt to connect. The wait doubles with each attempt: if thousands of hubs
 connect at once, the handshakes take seconds, and early retries would block each other forever."""
-FRAME_BYTES = 1 << 28
+MAX_ROOT_FRAME_BYTES = 1 << 28
 """Largest message of the root, in bytes. A snapshot of the largest world takes half of it."""
 
 _REFUSALS = (
@@ -104,7 +104,7 @@ class Uplink:
         """Make the socket without connecting it."""
         self._key = keys.public if job_key else ""
         own = curve_keys.of_job(job_key, "node") if job_key else keys
-        self.socket = curve_socket(context, zmq.DEALER, own, FRAME_BYTES)
+        self.socket = curve_socket(context, zmq.DEALER, own, MAX_ROOT_FRAME_BYTES)
         self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
         self.refused = False
         """True if the last handshake failed, as the root refused this hub's key or has another key than expected."""
@@ -123,7 +123,7 @@ class Uplink:
         """Run id of the root."""
         self._joined = False
         self._patience_s = LOST_S
-        self._every_s = EVERY_S
+        self._every_s = MIN_BUNDLE_INTERVAL_S
         self._urgent = False
         """True if messages other than batches are queued, which must be sent without delay."""
         self._over = False
@@ -184,9 +184,9 @@ class Uplink:
         """Connect if necessary, and send all bundles that are due. stopping: True if the run is being stopped here."""
         begins_to_stop = stopping and not self._stopping
         self._stopping = self._stopping or stopping
-        if begins_to_stop or now - self._closed_at >= (EVERY_S if self._urgent else self._every_s):
+        if begins_to_stop or now - self._closed_at >= (MIN_BUNDLE_INTERVAL_S if self._urgent else self._every_s):
             self._closed_at, self._urgent = now, False
-            beat = self._joined and now - self._sent_at >= BEAT_S
+            beat = self._joined and now - self._sent_at >= MAX_BUNDLE_INTERVAL_S
             sparse = self._every_s >= SPARSE_S
             self._bundles.make_bundles(even_empty=beat or begins_to_stop, sparse=sparse)
         if self._root is None:
@@ -194,7 +194,7 @@ class Uplink:
         if now - max(self._heard_at, self._tried_at) >= self._patience_s:
             # ZeroMQ reconnects by itself, but not after a refusal.
             self._disconnect()
-            self._tried_at, self._patience_s = now, min(2 * self._patience_s, PATIENCE_S)
+            self._tried_at, self._patience_s = now, min(2 * self._patience_s, MAX_RECONNECT_WAIT_S)
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, self._root.key.encode())
             for address in self._root.addresses[:1]:
                 with contextlib.suppress(zmq.ZMQError):
@@ -239,7 +239,7 @@ class Uplink:
             self._send(Roster(hellos))
         elif isinstance(message, Recorded):
             self._bundles.mark_recorded(message.seq)
-            self._every_s = max(EVERY_S, message.every_ms / 1e3)
+            self._every_s = max(MIN_BUNDLE_INTERVAL_S, message.every_ms / 1e3)
         elif isinstance(message, SendAgain):
             if message.join:
                 self._join()

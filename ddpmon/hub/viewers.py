@@ -14,23 +14,24 @@ from ddpmon.hub.cpu_budget import CpuBudget
 from ddpmon.hub.receiving import Socket, receive_message
 from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer
 
-EVERY_S = 0.5
+SNAPSHOT_INTERVAL_S = 0.5
 """Shortest interval in seconds between two snapshots."""
 SNAPSHOT_SHARE = 0.15
 """Share of one core for making snapshots."""
 HURRY_S = 0.1
 """The same if an answer has arrived that a viewer waits for."""
-AGAIN_S = 1.0
+OLD_SNAPSHOT_S = 1.0
 """Seconds after which a waiting viewer gets the old snapshot again, as a sign that the hub is alive."""
 RELAYED_S = 2.0
-"""Seconds after which this hub answers a viewer itself if the root does not. The root answers within AGAIN_S, and a
+"""Seconds after which this hub answers a viewer itself if the root does not. The root answers within OLD_SNAPSHOT_S,
+and a
 viewer repeats its request after three seconds."""
-MOST = 256
+MAX_VIEWERS = 256
 SENT_KEPT = 16
 """Largest number of viewers with a baseline for changes. If there are more, viewers get whole snapshots in turn."""
-NOTHING = Sent()
+NOTHING_SENT = Sent()
 """State of a viewer to which nothing was sent yet."""
-TURN_S = 0.05
+MAX_REQUESTS_TURN_S = 0.05
 """Longest time in seconds for which requests are processed in one turn, because ranks wait meanwhile."""
 
 
@@ -86,13 +87,13 @@ class Viewers:
         """Time of each viewer's last request, the earliest first."""
         self._current: Snapshot | None = None
         self._built_at = float("-inf")
-        self._every_s = EVERY_S
+        self._every_s = SNAPSHOT_INTERVAL_S
         self._pace = CpuBudget(SNAPSHOT_SHARE)
 
     def process_requests(self, now: float) -> None:
         """Process requests that have arrived. The latest one of each viewer counts."""
-        end = time.monotonic() + TURN_S
-        for _ in range(MOST):
+        end = time.monotonic() + MAX_REQUESTS_TURN_S
+        for _ in range(MAX_VIEWERS):
             if time.monotonic() > end:
                 return
             try:
@@ -112,7 +113,7 @@ class Viewers:
             if not relayed:
                 self._ask(request)
             return
-        if len(self._waiting) >= MOST and viewer not in self._waiting:
+        if len(self._waiting) >= MAX_VIEWERS and viewer not in self._waiting:
             return
         version = request.version if request.epoch == self._epoch else 0
         if self._waiting.get(viewer, (version,))[0] == 0:
@@ -120,12 +121,12 @@ class Viewers:
         if relayed:
             self._relayed[viewer] = now + RELAYED_S
         else:
-            self._waiting[viewer] = (version, now + AGAIN_S)
+            self._waiting[viewer] = (version, now + OLD_SNAPSHOT_S)
         self._asked_at.pop(viewer, None)
         self._asked_at[viewer] = now
         self._view_requests[viewer] = request.view_request
         self._bases[viewer] = request.base if request.epoch == self._epoch else 0
-        if len(self._asked_at) > MOST:
+        if len(self._asked_at) > MAX_VIEWERS:
             gone = next(iter(self._asked_at))
             del self._asked_at[gone], self._view_requests[gone], self._bases[gone]
 
@@ -149,10 +150,10 @@ class Viewers:
         self._every_s = HURRY_S
 
     def take_leave(self, now: float) -> None:
-        """Send the last snapshot to all viewers with a request in the last 3 x AGAIN_S, answered or not."""
+        """Send the last snapshot to all viewers with a request in the last 3 x OLD_SNAPSHOT_S, answered or not."""
         self._renew(now)
         for identity, asked_at in self._asked_at.items():
-            if now - asked_at < 3 * AGAIN_S:
+            if now - asked_at < 3 * OLD_SNAPSHOT_S:
                 # The snapshot is whole, as an answer may be lost and no hub will answer further requests.
                 self._bases[identity] = 0
                 self._sent.pop(identity, None)
@@ -166,7 +167,7 @@ class Viewers:
 
     def _answer(self, identity: bytes, view_request: ViewRequest) -> bytes:
         assert self._current is not None  # noqa: S101  see _send
-        key = self._sent.pop(identity, NOTHING), view_request, self._bases.get(identity, 0)
+        key = self._sent.pop(identity, NOTHING_SENT), view_request, self._bases.get(identity, 0)
         if key not in self._answers:
             sent, frame = key[0].answer(self._with_parts(self._current, view_request), view_request, key[2])
             self._answers[key] = self._whole_of.setdefault(view_request, sent) if sent.is_whole else sent, frame
@@ -182,10 +183,10 @@ class Viewers:
             self._socket.send_multipart([viewer, frame], zmq.NOBLOCK)
 
     def _renew(self, now: float) -> None:
-        old, same_again = self._current, self._every_s == EVERY_S
+        old, same_again = self._current, self._every_s == SNAPSHOT_INTERVAL_S
         with self._pace.measured(now):
             new = self._build(old.version + 1 if old else 1)
-        self._built_at, self._every_s = now, EVERY_S
+        self._built_at, self._every_s = now, SNAPSHOT_INTERVAL_S
         if old and same_again and msgspec.structs.replace(new, version=old.version, at=old.at) == old:
             return  # Nothing has changed, so the version stays.
         self._current = new

@@ -23,7 +23,7 @@ RUN_BYTES = 256 << 20
 LEAST_BYTES = 1 << 20
 """Smallest limit of one log in bytes, however many logs there are."""
 FIRST_BYTES = 64 << 10
-AGAIN_S = 1.0
+DISK_RETRY_S = 1.0
 """Seconds between two attempts to write to a full disk."""
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -108,7 +108,7 @@ class BoundedLog:
                 os.utime(self._file, ns=(unix_ns, unix_ns))
 
     def try_again(self) -> None:
-        """Let the next write try a full disk again, without waiting for `AGAIN_S`."""
+        """Let the next write try a full disk again, without waiting for `DISK_RETRY_S`."""
         self._again_at = 0.0
 
     def count_missing(self, count: int, why: str = "") -> None:
@@ -169,7 +169,7 @@ class BoundedLog:
     def _note_refusal(self, error: OSError) -> None:
         self.full = True
         self._why = _FULL.get(error.errno or 0, f"the log could not be written ({error.strerror})")
-        self._again_at = time.monotonic() + AGAIN_S
+        self._again_at = time.monotonic() + DISK_RETRY_S
 
     def _say_what_is_missing(self) -> bool:
         """Write a line where bytes were dropped; return whether the disk accepted it."""
@@ -182,7 +182,7 @@ class BoundedLog:
                 os.ftruncate(self._file, before)
                 self._size = before
             self.full = True
-            self._again_at = time.monotonic() + AGAIN_S
+            self._again_at = time.monotonic() + DISK_RETRY_S
             return False
         self._reported += self._not_kept - (self._size - before)
         self._not_kept, self._why = 0, ""

@@ -30,8 +30,8 @@ from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, Bounde
 from ddpmon.launch.spool import PlainFile, Spool
 from ddpmon.runs import Run, open_files, proc
 
-PAUSE_S = 0.1
-POLL_S = 1.0
+DRAIN_PAUSE_S = 0.1
+SCAN_INTERVAL_S = 1.0
 """Interval, in seconds, at which the drain searches for files that torchrun has opened."""
 ALONE_S = 2.0
 """Interval, in seconds, at which a drain without a supervisor checks whether any process still prints."""
@@ -80,7 +80,7 @@ class Drain:
         while True:
             now = time.monotonic()
             if now >= scan_at:
-                scan_at = now + POLL_S
+                scan_at = now + SCAN_INTERVAL_S
                 self._open_new_spools()
             if now >= release_at:
                 release_at = now + RELEASE_S
@@ -91,7 +91,7 @@ class Drain:
                     break
             self._receive_spools(now)
             more = self._drain_once()
-            if signal.sigtimedwait(_ENDS, 0 if more else PAUSE_S) is not None:
+            if signal.sigtimedwait(_ENDS, 0 if more else DRAIN_PAUSE_S) is not None:
                 break
         self._drain_the_rest()
 
@@ -271,7 +271,7 @@ def _replace_older_drain(run_id: str) -> None:
             if waited > TAKE_OVER_S:
                 raise DdpmonError(f"an earlier process still writes the logs of {run_id}, and does not end") from None
             _signal_drain(os.pread(lock, 32, 0), run_id, signal.SIGKILL if waited > TAKE_OVER_S / 2 else signal.SIGTERM)
-            time.sleep(PAUSE_S)
+            time.sleep(DRAIN_PAUSE_S)
         else:
             os.ftruncate(lock, 0)
             os.pwrite(lock, str(os.getpid()).encode(), 0)

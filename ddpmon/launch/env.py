@@ -32,7 +32,7 @@ def rank_environment(
     inject = str(INJECT_DIR)
     python_path = base.get("PYTHONPATH", "")
     return {
-        **{name: value for name, value in base.items() if name != job_key.VARIABLE},
+        **{name: value for name, value in base.items() if name != job_key.HUB_KEY_VARIABLE},
         "PYTHONPATH": f"{inject}{os.pathsep}{python_path}" if python_path else inject,
         "DDPMON_SOCKET": runs.ingest_address(run_id),
         "DDPMON_RUN_ID": run_id,

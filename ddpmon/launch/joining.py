@@ -27,8 +27,8 @@ from ddpmon.tasks import Task
 
 FIRST_S = 3.0
 """Seconds that the other tasks on a machine wait for its first task to start the run, so that the first task prints."""
-POLL_S = 0.05
-DRAIN_S = 5.0
+JOIN_POLL_S = 0.05
+MAX_DRAIN_START_S = 5.0
 """Longest time, in seconds, for the run's drain to begin."""
 
 
@@ -70,7 +70,7 @@ def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | Non
                 return
         finally:
             job.close()
-        time.sleep(POLL_S)
+        time.sleep(JOIN_POLL_S)
 
 
 def start_joinable(run: Run, hub: GivenHub | None, job: Job | None, stdin: int = subprocess.DEVNULL) -> Run:
@@ -114,14 +114,14 @@ def _print_into_the_run(run_id: str) -> None:
     made = spool.make_pipe(run_id, str(runs.socket_dir(run_id)), "launcher.log")
     drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        deadline = time.monotonic() + DRAIN_S
+        deadline = time.monotonic() + MAX_DRAIN_START_S
         while True:
             try:
                 drain.connect(str(runs.socket_dir(run_id) / "drain.sock"))
             except OSError:
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(POLL_S)
+                time.sleep(JOIN_POLL_S)
             else:
                 break
         socket.send_fds(drain, [b"\0"], [made])

@@ -14,7 +14,7 @@ STOP_MARGIN_S = 4.0
 SETTLE_S = 6.0
 """Seconds for orphans to end after the command ended by itself. DataLoader workers check for their parent every 5 s."""
 TERMINATE_S = 2.0
-GIVE_UP_S = 10.0
+STUCK_AFTER_S = 10.0
 """Seconds after which a process that survives SIGKILL counts as stuck in the kernel."""
 HUB_END_S = 15.0
 """Longest time, in seconds, for the hub to write its last records once the run is over, including its restart."""
@@ -121,5 +121,5 @@ class Life:
 
     def _begin_killing(self, at: float) -> Do:
         self.state = "killing"
-        self._deadline = at + GIVE_UP_S
+        self._deadline = at + STUCK_AFTER_S
         return Do.KILL

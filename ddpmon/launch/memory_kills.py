@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpmon.cgroups import Cgroup, cgroups_of, read
-from ddpmon.runs.proc import ROOT
+from ddpmon.runs.proc import PROC_ROOT
 
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
@@ -31,7 +31,7 @@ class MemoryKills:
         return "host" if self.host is not None and before.host is not None and self.host > before.host else ""
 
 
-def read_kill_counts(proc: Path = ROOT) -> MemoryKills:
+def read_kill_counts(proc: Path = PROC_ROOT) -> MemoryKills:
     """Return the current values of the counters."""
     files = map(_counting_file, cgroups_of("memory", proc))
     cgroup = next((kills for file in files if (kills := _kill_count(file)) is not None), None)

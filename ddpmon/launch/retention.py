@@ -14,9 +14,9 @@ from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.launch import removal
 from ddpmon.runs import Run
 
-VARIABLE = "DDPMON_KEEP"
+KEEP_VARIABLE = "DDPMON_KEEP"
 GRAMMAR = "a total size (20GB, 500MB, 2TB) or an age (90d, 12w, 36h)"
-NEAR = 0.8
+NEAR_LIMIT_SHARE = 0.8
 """Share of the limit from which on ddpmon warns that the limit is near."""
 _BOUND = re.compile(r"(\d+(?:\.\d+)?) *(MB|GB|TB|h|d|w)", re.IGNORECASE)
 _BYTES = {"mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -83,8 +83,8 @@ def parse_limit(text: str, name: str) -> Bound:
 
 def from_environment() -> Bound | None:
     """Return the limit in $DDPMON_KEEP; None if the variable is not set. Raise UsageError if it is not a limit."""
-    text = os.environ.get(VARIABLE, "")
-    return parse_limit(text, VARIABLE) if text else None
+    text = os.environ.get(KEEP_VARIABLE, "")
+    return parse_limit(text, KEEP_VARIABLE) if text else None
 
 
 def plan_pruning(bound: Bound) -> Pruning:
@@ -102,16 +102,18 @@ def plan_pruning(bound: Bound) -> Pruning:
             going.append(stored)
             bytes_left -= stored.size_bytes
     near = ""
-    old = sum(now - stored.ended_at > NEAR * bound.age_s and stored.run.ended for stored in stored_runs)
+    old = sum(now - stored.ended_at > NEAR_LIMIT_SHARE * bound.age_s and stored.run.ended for stored in stored_runs)
     if going:
         pass
-    elif total > NEAR * bound.size_bytes:
+    elif total > NEAR_LIMIT_SHARE * bound.size_bytes:
         near = (
             f"all runs together take {numbers.disk_size(total)} of the limit of {bound.text} "
-            f"({VARIABLE}); above the limit, ddpmon run deletes the oldest ended runs"
+            f"({KEEP_VARIABLE}); above the limit, ddpmon run deletes the oldest ended runs"
         )
     elif old:
-        near = f"{count_text(old)} ended nearly {bound.text} ago; ddpmon run deletes runs above this age ({VARIABLE})"
+        near = (
+            f"{count_text(old)} ended nearly {bound.text} ago; ddpmon run deletes runs above this age ({KEEP_VARIABLE})"
+        )
     return Pruning(bound, going, len(stored_runs), total, near)
 
 

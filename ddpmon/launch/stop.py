@@ -8,7 +8,7 @@ import time
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RunNotFoundError
 from ddpmon.launch import adoption, processes, remaining_processes
-from ddpmon.launch.life import GIVE_UP_S, HUB_END_S, STOP_MARGIN_S, TERMINATE_S
+from ddpmon.launch.life import HUB_END_S, STOP_MARGIN_S, STUCK_AFTER_S, TERMINATE_S
 from ddpmon.runs import Sight
 
 
@@ -46,7 +46,7 @@ def check_reach(run: runs.Run) -> None:
 
 def longest_s(run: runs.Run) -> float:
     """Return the longest time in seconds that a stop can take."""
-    return run.grace_s + STOP_MARGIN_S + TERMINATE_S + GIVE_UP_S + HUB_END_S + 5.0
+    return run.grace_s + STOP_MARGIN_S + TERMINATE_S + STUCK_AFTER_S + HUB_END_S + 5.0
 
 
 def wait_until_gone(run: runs.Run, timeout_s: float) -> runs.Run | None:

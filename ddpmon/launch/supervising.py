@@ -93,7 +93,7 @@ class Supervising(ABC):
             self._wait_for_signal(ENDING_S)
 
 
-KEPT_BYTES = 65_536
+MAX_HELD_LINES_BYTES = 65_536
 """Maximum number of bytes of unwritten lines to hold while the disk is full; the oldest are dropped first."""
 
 
@@ -107,7 +107,7 @@ class SupervisorLog:
     def write_line(self, text: str) -> None:
         """Write a line with its time, after the lines that are still to be written."""
         line = f"{time.strftime('%H:%M:%S')} {text}\n".encode(errors="backslashreplace")
-        self._unwritten = (self._unwritten + line)[-KEPT_BYTES:]
+        self._unwritten = (self._unwritten + line)[-MAX_HELD_LINES_BYTES:]
         self.write_pending()
 
     def write_pending(self) -> None:

@@ -33,7 +33,7 @@ from ddpmon.launch.signing import become_supervisor, shell_code
 from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising, SupervisorLog
 from ddpmon.runs import Process, jobs
 
-SIGNALS = STOPS | {signal.SIGCHLD}
+SUPERVISOR_SIGNALS = STOPS | {signal.SIGCHLD}
 GOODBYES_S = 5.0
 """Longest time, in seconds, for the hub to record the goodbyes that ranks left behind."""
 
@@ -161,7 +161,7 @@ class Supervisor(Supervising):
 
     @staticmethod
     def _next_signal(seconds: float) -> int | None:
-        arrived = signal.sigtimedwait(SIGNALS, seconds)
+        arrived = signal.sigtimedwait(SUPERVISOR_SIGNALS, seconds)
         return arrived.si_signo if arrived else None
 
     def _wait_for_signal(self, seconds: float) -> int | None:
@@ -276,7 +276,7 @@ def _close_stdin() -> None:
 
 def main() -> None:
     """Detach from the starting process, enter this process in run.json, and supervise the run."""
-    file, takes_over, umask = become_supervisor("ddpmon.launch.supervisor", SIGNALS, say)
+    file, takes_over, umask = become_supervisor("ddpmon.launch.supervisor", SUPERVISOR_SIGNALS, say)
     Supervisor(file, takes_over, umask).supervise()
 
 

@@ -14,7 +14,7 @@ from ddpmon.errors import UsageError
 
 KILLS_AFTER_S = 30
 """Seconds after a stop at which a torchrun without --shutdown-timeout kills its ranks."""
-LOOPBACK = "127.0.0.1"
+LOOPBACK_ADDRESS = "127.0.0.1"
 """Address at which the processes of a run on one machine meet."""
 _SHUTDOWN = "--shutdown-timeout"
 
@@ -141,10 +141,10 @@ def _rendezvous(nodes: NodeOptions, run_id: str) -> list[str]:
         # This is --standalone with an address instead of localhost, a name that some containers cannot resolve.
         return [
             "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={LOOPBACK}:0",
+            f"--rdzv-endpoint={LOOPBACK_ADDRESS}:0",
             rendezvous_id(run_id),
             "--rdzv-conf=is_host=1",
-            f"--local-addr={LOOPBACK}",
+            f"--local-addr={LOOPBACK_ADDRESS}",
         ]
     host, port = split(nodes.endpoint)
     is_host = nodes.rank == 0 if nodes.rank is not None else is_own(host, port)

@@ -20,13 +20,13 @@ Times inside a step are whole microseconds.
 from __future__ import annotations
 
 from ddpmon.messages.cpu_rivals import CpuProgram, CpuRivals
-from ddpmon.messages.gpu_users import NO_RANK, GpuUser
+from ddpmon.messages.gpu_users import NO_USER_RANK, GpuUser
 from ddpmon.messages.profiles import (
     MAX_OPERATORS,
     MAX_PROFILED_RANKS,
     MAX_PROFILED_STEPS,
     MAX_SLICES,
-    OUTSIDE,
+    OUTSIDE_OPERATORS,
     Operator,
     OperatorRow,
     Profile,
@@ -129,7 +129,6 @@ from ddpmon.messages.viewers import (
 )
 from ddpmon.messages.vocabulary import (
     ALONE,
-    APART,
     BATCH_NORM,
     BUCKETS,
     CHECKPOINT,
@@ -140,9 +139,10 @@ from ddpmon.messages.vocabulary import (
     DDP,
     DEEPSPEED,
     DEVICE_COURSES,
-    DIGESTS,
+    DIGEST_SUBJECTS,
     END_STATES,
     EVALUATION,
+    EXCLUDED_PAUSES,
     FEW_WEIGHTS,
     FSDP,
     FSDP2,
@@ -161,7 +161,7 @@ from ddpmon.messages.vocabulary import (
     MAX_FRAMES,
     MAX_LOGGED,
     MAX_NAME,
-    MAX_NAMES,
+    MAX_PHASE_NAMES,
     MAX_SCOPES,
     MAX_STEP,
     MAX_TEXT,
@@ -180,6 +180,7 @@ from ddpmon.messages.vocabulary import (
     PROFILING,
     PROTOCOL,
     REASONS_JOIN,
+    RUN_STATES,
     SAMPLE_SECONDS,
     SCALED_UPDATES,
     SERIES_MOST,
@@ -191,7 +192,6 @@ from ddpmon.messages.vocabulary import (
     STAGE_TRAINING,
     STAGES,
     STARTING_WORKERS,
-    STATES,
     STEPS,
     SYNC_BUFFERS,
     SYNC_COLLECTIVE,

@@ -18,7 +18,7 @@ TAILS = "tail"
 EXEC = "exec"
 TAIL_NAME = re.compile(r"(\d{1,6})-(\d{1,7})")
 MAX_TAIL_BYTES = 64 << 20
-MAX_FRAME_BYTES = 1 << 20
+MAX_FOLDER_FRAME_BYTES = 1 << 20
 
 IMPORTLIB = "<frozen importlib"
 """Prefix of the file names of Python's import machinery, whose frames Python omits from tracebacks too."""
@@ -41,7 +41,7 @@ def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
     while at < len(content):
         length = int.from_bytes(content[at : at + _LENGTH], "big")
         frame = content[at + _LENGTH : at + _LENGTH + length]
-        if not 0 < length <= MAX_FRAME_BYTES or len(frame) < length:
+        if not 0 < length <= MAX_FOLDER_FRAME_BYTES or len(frame) < length:
             return frames, f"the file is damaged or incomplete from byte {at:,} on"
         frames.append(frame)
         at += _LENGTH + length

@@ -10,7 +10,7 @@ from msgspec import Meta
 from ddpmon.messages.vocabulary import MAX_WORLD, Micros, Name, Pid
 
 MAX_GPU_USERS = MAX_GPU_ERRORS = 16
-NO_RANK = -1
+NO_USER_RANK = -1
 
 
 class GpuUser(msgspec.Struct, array_like=True, frozen=True):
@@ -25,8 +25,8 @@ class GpuUser(msgspec.Struct, array_like=True, frozen=True):
     """True if it belongs to the same run as the rank."""
     left_over: bool = False
     """True if it is a rank of another run whose launcher has ended."""
-    rank: Annotated[int, Meta(ge=NO_RANK, lt=MAX_WORLD)] = NO_RANK
-    """Rank number if the process is a rank, else NO_RANK. Hubs set it."""
+    rank: Annotated[int, Meta(ge=NO_USER_RANK, lt=MAX_WORLD)] = NO_USER_RANK
+    """Rank number if the process is a rank, else NO_USER_RANK. Hubs set it."""
 
     @property
     def title(self) -> str:

@@ -25,7 +25,7 @@ MAX_ITEMS = 65_536
 """Largest number of items in a bundle."""
 MAX_SIGNAL, MAX_CODE = 64, 255
 """Largest signal number that can end a process on Linux, and its largest exit code."""
-MAX_LINE = 1000
+MAX_OUTPUT_LINE_CHARS = 1000
 """Largest number of characters in a line of a rank's output."""
 MOST_EVERY_MS = 2000
 """Longest time between two bundles of a node, so that the root soon notices when a node is gone."""
@@ -223,7 +223,9 @@ def decode_from_node(frame: bytes) -> FromNode:
         _check(not places or 0 <= places[0] <= places[-1] <= len(message.items), "places of blocks", places[:4])
     elif isinstance(message, Output):
         check_printed(message.view)
-        _check(all(len(line.text) <= MAX_LINE for line in message.view.lines), "length of a line", "too long")
+        _check(
+            all(len(line.text) <= MAX_OUTPUT_LINE_CHARS for line in message.view.lines), "length of a line", "too long"
+        )
     else:
         _check(0 < len(message.viewer) <= MAX_VIEWER, "viewer", len(message.viewer))
     return message
@@ -232,7 +234,7 @@ def decode_from_node(frame: bytes) -> FromNode:
 def check_end(end: End) -> None:
     """Check the ranges of an `End`, and raise WireError if a value is impossible."""
     _check(end.exitcode is None or -MAX_SIGNAL <= end.exitcode <= MAX_CODE, "exit code", end.exitcode)
-    _check(len(end.last_line) <= MAX_LINE, "last line", len(end.last_line))
+    _check(len(end.last_line) <= MAX_OUTPUT_LINE_CHARS, "last line", len(end.last_line))
 
 
 def decode_to_node(frame: bytes) -> ToNode:

@@ -18,7 +18,7 @@ MAX_SLICES = 30_000
 """Largest number of slices in a rank's trace. If there are more, the shortest are left out."""
 MAX_TRACKS = 64
 MAX_OPERATOR_CHARS = 120
-OUTSIDE = "(Python, outside operators)"
+OUTSIDE_OPERATORS = "(Python, outside operators)"
 """Name of the row for time in a phase in which no operator runs and the rank does not wait for another rank."""
 
 OperatorName = Annotated[str, Meta(max_length=MAX_OPERATOR_CHARS)]

@@ -25,7 +25,7 @@ from ddpmon.numbers import GIGA
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
 """Places where a quantity is measured. STEP means in each step; the others are measured once a second: of the rank's
 process, of its GPU, or of its host, where the value is the same for all ranks of the host."""
-LOG = "log"
+LOGGED_PLACE = "log"
 """Place (`Quantity.where`) of values that the script passes to `ddpmon.log`."""
 
 

@@ -15,7 +15,7 @@ from ddpmon.messages.setup import Setup
 from ddpmon.messages.stack_samples import SampleStacks, StackSamples
 from ddpmon.messages.steps import Pause, PauseKind, Step
 from ddpmon.messages.vocabulary import (
-    DIGESTS,
+    DIGEST_SUBJECTS,
     MAX_FRAMES,
     MAX_LOGGED,
     MAX_RESTART,
@@ -51,7 +51,7 @@ class Scalar(msgspec.Struct, array_like=True, gc=False):
 
 
 class Digest(msgspec.Struct, array_like=True, gc=False):
-    """Hash of values that should be equal on all ranks, such as a sample of the model's parameters; see DIGESTS."""
+    """Hash of values that should be equal on all ranks, such as sampled model parameters; see DIGEST_SUBJECTS."""
 
     step: StepCount
     model: SmallCount
@@ -66,8 +66,8 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     updates: StepCount = 0
     """If the digest was taken after an optimizer step on gradients that DDP never reduced, the number of such steps so
     far; 0 if it was taken before a forward."""
-    of: Annotated[int, Meta(ge=0, lt=len(DIGESTS))] = 0
-    """Index into DIGESTS."""
+    of: Annotated[int, Meta(ge=0, lt=len(DIGEST_SUBJECTS))] = 0
+    """Index into DIGEST_SUBJECTS."""
 
 
 class Collective(msgspec.Struct, array_like=True, frozen=True):

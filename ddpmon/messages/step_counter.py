@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import struct
 
-NAME = "ddpmon-steps"
+COUNTER_NAME = "ddpmon-steps"
 UPDATES = 0
 """Index of the training thread's count of updates."""
 READ = 1
 """Index of the background thread's count of updates in the steps that it has read. The next index holds the number of
 these steps."""
 _PLACES = struct.Struct("@QQQ")
-BYTES = _PLACES.size
+COUNTER_BYTES = _PLACES.size
 
 
 def finished_steps(content: bytes) -> int:

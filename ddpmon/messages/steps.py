@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.vocabulary import MAX_NAME, MAX_NAMES, PAUSES, SYNC_KINDS, Micros, StepCount, StepNumber
+from ddpmon.messages.vocabulary import MAX_NAME, MAX_PHASE_NAMES, PAUSES, SYNC_KINDS, Micros, StepCount, StepNumber
 
 PauseKind: TypeAlias = Annotated[int, Meta(ge=0, lt=len(PAUSES))]
 PhaseName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -71,7 +71,7 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     """Time in Python's garbage collector. It is also counted in the phases during which the collector ran."""
     buckets: list[Bucket] = msgspec.field(default_factory=list)
     """All-reduces of buckets in the order of their launch, recorded with --buckets."""
-    named_us: Annotated[dict[PhaseName, Micros], Meta(max_length=MAX_NAMES)] = msgspec.field(default_factory=dict)
+    named_us: Annotated[dict[PhaseName, Micros], Meta(max_length=MAX_PHASE_NAMES)] = msgspec.field(default_factory=dict)
     """Time inside each `ddpmon.phase` of the script by name, by the host's clock. It is part of the phases above."""
     pauses: list[Pause] = msgspec.field(default_factory=list)
     backwards: StepCount = 1

@@ -12,7 +12,7 @@ from ddpmon.messages.vocabulary import (
     HEAT_MOST,
     LOGGED,
     MAX_LOGGED,
-    MAX_NAMES,
+    MAX_PHASE_NAMES,
     MAX_STEP,
     MAX_US,
     MAX_WORLD,
@@ -31,7 +31,7 @@ _QuantityName: TypeAlias = Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGG
 class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
     """Request for quantities over time: it selects the ranks, the stretch of time and the resolution."""
 
-    quantities: Annotated[tuple[_QuantityName, ...], Meta(max_length=MAX_NAMES)] = ()
+    quantities: Annotated[tuple[_QuantityName, ...], Meta(max_length=MAX_PHASE_NAMES)] = ()
     """Names of the quantities; empty means all that the part of the snapshot can show."""
     ranks: RankSpans | None = None
     """Ranks to include, or None for all."""

@@ -19,7 +19,7 @@ MAX_TEXT = 16_384
 MAX_FRAMES = 64
 MAX_SCOPES = 64
 """Largest number of loops and branches around the lines of a stack."""
-MAX_NAMES = 16
+MAX_PHASE_NAMES = 16
 """Largest number of names of `ddpmon.phase` in a step."""
 MAX_NAME = 64
 """Largest number of characters in a name of `ddpmon.phase`."""
@@ -48,7 +48,7 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 """Kinds of synchronisation, by index: DDP's gradient all-reduce, DDP's buffer broadcast, the script's collectives."""
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
-DIGESTS = ("weights", "few weights", "unreduced weights", "inputs", "BatchNorm statistics", "other buffers")
+DIGEST_SUBJECTS = ("weights", "few weights", "unreduced weights", "inputs", "BatchNorm statistics", "other buffers")
 """Subjects of digests, by index: the parameters that DDP reduces; a few of these; parameters whose gradients DDP does
 not reduce; a forward's inputs; BatchNorm statistics and other buffers, if DDP does not broadcast buffers."""
 WEIGHTS, FEW_WEIGHTS, UNREDUCED, INPUTS, BATCH_NORM, OTHER_BUFFERS = range(6)
@@ -66,7 +66,7 @@ PAUSES = (
 torch.compile; anything else that took long; starting DataLoader workers, until their first batch has arrived; joining
 the synchronisation of ranks that have data left (Join); and starting or ending ddpmon's profile of the rank."""
 EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS, OUT_OF_DATA, PROFILING = range(7)
-APART = (OUT_OF_DATA, PROFILING)
+EXCLUDED_PAUSES = (OUT_OF_DATA, PROFILING)
 """Pauses that always exclude a step from the statistics, however many steps have them, because the step was not one of
 all ranks or was slowed down by ddpmon."""
 
@@ -128,7 +128,7 @@ STAGES = ("importing", "connected", "group", "model", "training", "ended")
 """Progress of a rank: importing, torch imported, process group created, model wrapped in DDP, first step done, left."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
-STATES = (
+RUN_STATES = (
     "waiting", "running", "slow", "stalled", "stopping", "done", "failed", "stopped", "detached", "lost", "unknown",
 )  # fmt: skip
 """States of a run. "stale" (a viewer receives no messages) and "replay" are states of a viewer."""

@@ -27,9 +27,9 @@ from ddpmon.probe.records import (
     OTHER,
     Reduction,
 )
-from ddpmon.probe.script_notes import WAITING, ScriptNotes
+from ddpmon.probe.script_notes import MAX_WAITING_VALUES, ScriptNotes
 
-ALIKE = 3
+AGREEING_UPDATES = 3
 """Number of updates in a row that must have equally many reductions; an epoch's last update may have fewer."""
 
 
@@ -38,7 +38,7 @@ class Account(ScriptNotes):
 
     def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
         super().__init__(identity, journal)
-        self.sampled: deque[SampledElements] = deque(maxlen=WAITING)
+        self.sampled: deque[SampledElements] = deque(maxlen=MAX_WAITING_VALUES)
         """Digests of replicas whose values have not arrived from the device yet."""
         self.updates = 0
         """Number of updates up to the note being read, counted as in `messages.step_counter`."""
@@ -51,7 +51,7 @@ class Account(ScriptNotes):
         """True if there has been a forward with gradients."""
         self._arrival = 0
         self.reductions = 0
-        """Number of reductions before each of the last `ALIKE` updates, once these numbers agree."""
+        """Number of reductions before each of the last `AGREEING_UPDATES` updates, once these numbers agree."""
         self._reductions: list[int] = [0]
         """Number of reductions before each of the last updates; the last entry counts those since the latest update."""
         self._ddp = False
@@ -351,8 +351,8 @@ class Account(ScriptNotes):
     def gradients_taken(self, key: int, *_: object) -> None:
         """Handle an update: an optimizer, or a scaler that skips it, consumes the synchronised gradients."""
         if self._reductions[-1]:
-            latest = self._reductions[-ALIKE:]
-            if len(latest) == ALIKE and len(set(latest)) == 1:
+            latest = self._reductions[-AGREEING_UPDATES:]
+            if len(latest) == AGREEING_UPDATES and len(set(latest)) == 1:
                 self.reductions = latest[0]
             self._reductions = [*latest, 0]
         if not self.clock.held:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from ddpmon.messages import Collective
 
-COLLECTIVES = (
+COLLECTIVE_FUNCTIONS = (
     "all_gather",
     "all_gather_coalesced",
     "all_gather_into_tensor",

@@ -22,12 +22,12 @@ from typing import Any
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.run_settings import private_folder
 
-STARTS = "starts"
+START_FOLDER = "starts"
 PLACE = "ddpmon/step"
 """Key of rank 0's latest place in the store; the number of the restart is appended."""
-EVERY_S = 0.25
+PLACE_INTERVAL_S = 0.25
 """Interval in seconds at which rank 0's place is written and read."""
-PATIENCE_S = 10.0
+START_NOTE_AFTER_S = 10.0
 """Seconds without a place of rank 0 after which a rank adds a note about what it waits for."""
 MAX_WAITING_NOTES = 50_000
 """Largest number of notes that may wait for other ranks, enough for thousands of steps. It bounds the memory. Ranks
@@ -87,7 +87,7 @@ class CommonStart:
             begins_at, self.parts, self.steps = place
             identity.set_facts(steps_before=self.steps)
             return begins_at
-        if time.monotonic() - self._began_at > PATIENCE_S:
+        if time.monotonic() - self._began_at > START_NOTE_AFTER_S:
             identity.add_note(NOT_TOLD)
         if waiting > MAX_WAITING_NOTES:
             identity.add_note(NOT_IN_STEP)
@@ -97,7 +97,7 @@ class CommonStart:
     def exchange_places(self, store: Any, identity: Identity, wait: Callable[[float], bool]) -> None:
         """Write rank 0's place into a store, or read it from there until steps count; end when `wait` returns True."""
         key, written = f"{PLACE}/{identity.restart}", None
-        while not wait(EVERY_S):
+        while not wait(PLACE_INTERVAL_S):
             if identity.rank == 0 and self.place != written:
                 written = self.place
                 store.set(key, " ".join(map(str, written or ())))
@@ -110,7 +110,7 @@ class CommonStart:
     def _places(self, identity: Identity, first: int) -> list[int] | None:
         """Write this rank's place for the others, and return all places; None if the run has no folder here."""
         # Ranks that the launcher restarted are new processes, which agree anew.
-        folder = private_folder(f"{STARTS}-{identity.restart}")
+        folder = private_folder(f"{START_FOLDER}-{identity.restart}")
         if folder is None:
             return None
         mine = os.path.join(folder, str(identity.rank))

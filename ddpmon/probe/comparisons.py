@@ -26,7 +26,7 @@ from ddpmon.probe.account import Account
 from ddpmon.probe.collectives import group_position
 from ddpmon.probe.digest import (
     ELEMENTS,
-    FIRST,
+    FIRST_DIGEST_COUNTS,
     INPUT_ELEMENTS,
     INPUT_TENSORS,
     SOON,
@@ -98,7 +98,7 @@ class Apart:
         self.updates += 1
         if (
             not is_digest_due(self.updates)
-            or self.updates == FIRST[0]
+            or self.updates == FIRST_DIGEST_COUNTS[0]
             or world_size < 2
             or self._parallelism.is_wrapped
         ):
@@ -128,7 +128,7 @@ class Comparisons(ScriptCalls):
         """Reset all state, as in a new process."""
         super().reset(identity)
         self._synchronised_backwards = 0
-        self._digests_at = FIRST[0]
+        self._digests_at = FIRST_DIGEST_COUNTS[0]
         """Number of synchronised backward calls after which the next digests are due."""
         self._digested_at = 0
         """Number of synchronised backward calls after which digests were last due."""

@@ -22,13 +22,13 @@ from ddpmon.probe import counters
 
 STARVED_SHARE = 0.1
 """Share of a second that the training thread must wait for a core before other processes are read."""
-EVERY_S = 5.0
+RIVALS_INTERVAL_S = 5.0
 """Seconds between two results. Reading a thousand processes takes the background thread about 20 ms."""
 QUOTA_S = 5.0
 """Seconds between two searches for a CPU quota while there is none."""
 LEAST_CORES = 0.1
 """Cores that a program must use to be reported."""
-AT_ONCE = 20
+PROCESSES_AT_ONCE = 20
 """Number of processes to read before the training thread is offered the GIL."""
 INTERPRETERS = ("python", "node", "perl", "ruby", "java", "bash", "sh")
 """Prefixes of interpreters' names. Such a program is reported with the script that it runs."""
@@ -103,14 +103,14 @@ class RivalSearch:
             return None
         times: dict[int, counters.Times] = {}
         for number, pid in enumerate(counters.pids()):
-            if number % AT_ONCE == 0:
+            if number % PROCESSES_AT_ONCE == 0:
                 make_way()
             if (read := counters.times(pid)) is not None:
                 times[pid] = read
         before, self._before = self._before, (now, times)
         if before is None or now <= before[0]:
             return None
-        self._before, self._quiet_until = None, now + EVERY_S
+        self._before, self._quiet_until = None, now + RIVALS_INTERVAL_S
         return self._programs(before[1], times, now - before[0], os.sched_getaffinity(thread))
 
     def _programs(

@@ -15,7 +15,7 @@ from collections import deque
 from ddpmon.messages.guarded_socket import folder_identity, opened_folder
 from ddpmon.probe.own_descriptor import OwnDescriptor
 
-MAX_FRAME_BYTES = 65_536
+MAX_HUB_FRAME_BYTES = 65_536
 """Largest frame that a hub may send. A larger one drops the connection."""
 _IPC = "ipc://"
 _READ_BYTES = 65_536
@@ -165,7 +165,7 @@ class Dealer:
             if len(received) < begin:
                 return True
             size = int.from_bytes(received[1:begin], "big")
-            if size > MAX_FRAME_BYTES:
+            if size > MAX_HUB_FRAME_BYTES:
                 return False
             if len(received) < begin + size:
                 return True

@@ -16,7 +16,7 @@ from ddpmon.probe.identity import Identity
 
 MEMORY_LEFT_S = 5.0
 """Interval in seconds for reading the host's free memory, which changes slowly and takes up to 0.1 ms to read."""
-LOOPBACK = frozenset({"lo", "lo0"})
+LOOPBACK_INTERFACES = frozenset({"lo", "lo0"})
 
 
 class Sampler:
@@ -139,7 +139,7 @@ def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[
 
     Bonds, bridges and tunnels would count what their cards carry a second time. No counter includes RDMA.
     """
-    others = sorted(name for name in names if name not in LOOPBACK)
+    others = sorted(name for name in names if name not in LOOPBACK_INTERFACES)
     return [name for name in others if os.path.exists(f"{folder}/{name}/device")] or others
 
 

@@ -20,9 +20,9 @@ from ddpmon.probe.cuda import HostCopy
 PARAMETERS = 32
 ELEMENTS = 8
 """Number of parameters to sample in a model, and of elements in each. Sampling costs 0.1 ms for any model."""
-FIRST = (1, 10, 30, 100)
+FIRST_DIGEST_COUNTS = (1, 10, 30, 100)
 EVERY = 500
-"""Steps between two digests after those of FIRST, which already reveal a fault present from the start."""
+"""Steps between two digests after those of FIRST_DIGEST_COUNTS, which already reveal a fault present from the start."""
 BRIEF_EVERY = 100
 """Steps between digests of only two parameters. They show when ranks diverged: most faults change all parameters."""
 SOON = 20
@@ -34,12 +34,12 @@ _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 def is_digest_due(count: int) -> bool:
     """Return whether a full digest is due after this number of backward calls or optimizer steps."""
-    return count % EVERY == 0 if count > FIRST[-1] else count in FIRST
+    return count % EVERY == 0 if count > FIRST_DIGEST_COUNTS[-1] else count in FIRST_DIGEST_COUNTS
 
 
 def next_due(count: int) -> int:
     """Return the number of backward calls after which the next digest, full or brief, is due."""
-    return min([first for first in FIRST if first > count] + [(count // BRIEF_EVERY + 1) * BRIEF_EVERY])
+    return min([first for first in FIRST_DIGEST_COUNTS if first > count] + [(count // BRIEF_EVERY + 1) * BRIEF_EVERY])
 
 
 def two_parameters(parameters: Sequence[Any]) -> Sequence[Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 MAX_FACT = 8192
 """Largest number of characters in a fact, enough for the names and shapes of about 200 parameters."""
-MAX_NAMES = 6
+MAX_NAMED_PARAMETERS = 6
 """Largest number of parameters to name in a sentence."""
 WORKER_END_S = 0.5
 """Longest time in seconds to wait for the end of a DataLoader worker whose connection broke."""
@@ -106,8 +106,8 @@ def _named(error: BaseException, places: Iterable[int]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    shown = [f"`{name}`" for name in names[:MAX_NAMES]]
-    more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+    shown = [f"`{name}`" for name in names[:MAX_NAMED_PARAMETERS]]
+    more = [f"{len(names) - MAX_NAMED_PARAMETERS} more"] if len(names) > MAX_NAMED_PARAMETERS else []
     *first, last = [*shown, *more]
     return f"{', '.join(first)} and {last}" if first else last
 

@@ -19,7 +19,7 @@ THROTTLES = (
     (0x10, "sync boost"),
 )
 """Bits of NVML's clocks event reasons, and their common names, without those of idle GPUs and user-set clocks."""
-ANSWER_S = 0.25
+MAX_NVML_WAIT_S = 0.25
 """Longest time in seconds that a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
 """Consecutive samples without an answer after which the driver counts as hung. Its first answer takes seconds."""
@@ -54,7 +54,7 @@ class GpuCounters:
         if not self._asked.is_set():
             self._answered.clear()
             self._asked.set()
-        if self._answered.wait(ANSWER_S):
+        if self._answered.wait(MAX_NVML_WAIT_S):
             self._unanswered = 0
             return self._values
         self._unanswered += 1

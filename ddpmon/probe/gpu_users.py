@@ -12,7 +12,7 @@ from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.plain import utf8
 from ddpmon.probe import counters
 
-STEADY = 0.1
+SAME_MEMORY_SHARE = 0.1
 """Relative change of a process's GPU memory that is not reported, because each report is a message to the hub."""
 ADOPTING = b"systemd"
 """Name of a process, besides pid 1, that becomes the parent of orphaned processes."""
@@ -47,5 +47,5 @@ def are_alike(before: Sequence[GpuUser], now: Sequence[GpuUser]) -> bool:
     """Return whether both lists have the same processes with about the same memory."""
     earlier = {user.pid: user.used_bytes for user in before}
     return earlier.keys() == {user.pid for user in now} and all(
-        abs(user.used_bytes - earlier[user.pid]) <= STEADY * earlier[user.pid] for user in now
+        abs(user.used_bytes - earlier[user.pid]) <= SAME_MEMORY_SHARE * earlier[user.pid] for user in now
     )

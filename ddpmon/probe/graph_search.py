@@ -11,7 +11,7 @@ import torch
 
 from ddpmon.probe.cuda import HostCopy
 
-RECENT = 100
+RECENT_SEARCHES = 100
 """Number of latest searches to average."""
 MARKS, TIMES = 20, 5
 
@@ -22,7 +22,7 @@ class UnusedSearch:
     __slots__ = ("_latest_ns", "_mark_us", "_search_us", "_waiting", "checked", "checks", "unused")
 
     def __init__(self) -> None:
-        self._latest_ns: deque[int] = deque(maxlen=RECENT)
+        self._latest_ns: deque[int] = deque(maxlen=RECENT_SEARCHES)
         self._waiting: deque[HostCopy] = deque()
         """Copies from the device that have not arrived yet: the number of ranks that used each parameter."""
         self._search_us = 0.0

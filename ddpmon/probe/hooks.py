@@ -20,7 +20,7 @@ from torch.utils.data import dataloader
 
 from ddpmon.messages import CHECKPOINT, OUT_OF_DATA
 from ddpmon.probe.account import Account
-from ddpmon.probe.collectives import COLLECTIVES, MESSAGES
+from ddpmon.probe.collectives import COLLECTIVE_FUNCTIONS, MESSAGES
 from ddpmon.probe.interception import guarded_hook, has_attributes, wrap_attribute
 from ddpmon.probe.listener import Listener
 
@@ -111,7 +111,7 @@ def _install_collectives(listener: Listener) -> None:
         "claims": listener.hears_in_backward,
         "traced": True,
     }
-    for name in COLLECTIVES:
+    for name in COLLECTIVE_FUNCTIONS:
         if hasattr(distributed_c10d, name):
             passed = {"after": listener.barrier_passed} if "barrier" in name else {}
             _replace_function(listener, name, **collective | passed)

@@ -30,18 +30,18 @@ from ddpmon.probe import run_settings
 from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import Identity
 
-EVERY_S = 0.25
+FIRST_READ_INTERVAL_S = 0.25
 """Interval in seconds at which the store is read at first."""
 LATER_S = 2.0
-"""Interval in seconds after PATIENCE_S, because a node may train without ddpmon, or start late."""
-PATIENCE_S = 60.0
-ROOT = "ddpmon/root"
+"""Interval in seconds after MEETING_PATIENCE_S, because a node may train without ddpmon, or start late."""
+MEETING_PATIENCE_S = 60.0
+ROOT_CARD_KEY = "ddpmon/root"
 WORLD = "ddpmon/world"
-FIRST = "ddpmon/first"
+FIRST_RUN_KEY = "ddpmon/first"
 """Key of rank 0's run id, used if no launcher numbers the nodes."""
 COUNT, COME = "ddpmon/nodes", "ddpmon/come"
 """Keys of the number of hubs other than rank 0's, and of the number of ranks whose hub has been counted."""
-ALONE = "ddpmon cannot find the other machines, so each machine shows only its own ranks"
+ALONE_CAUSE = "ddpmon cannot find the other machines, so each machine shows only its own ranks"
 
 
 def node_key(node: int) -> str:
@@ -114,7 +114,7 @@ class Exchange(threading.Thread):
         except Exception as error:  # The group or the store is gone, or this torch differs.
             if not self._ending.is_set() and self._nodes > 1 and self._speaks:
                 reason = str(error).partition("\n")[0][:80]
-                self._identity.add_note(f"{ALONE}: {type(error).__name__}: {reason}")
+                self._identity.add_note(f"{ALONE_CAUSE}: {type(error).__name__}: {reason}")
 
     def _exchange(self, store: Any) -> None:
         self._identity.set_facts(world=store.compare_set(WORLD, "", secrets.token_hex(8)).decode()[:MAX_NAME])
@@ -129,27 +129,27 @@ class Exchange(threading.Thread):
                 store.add(COME, 1)
                 return  # Another rank represents this node.
         elif not self._numbered:
-            store.set(FIRST, self._identity.run_id)
+            store.set(FIRST_RUN_KEY, self._identity.run_id)
             store.add(COME, 1)
         while not self._ending.is_set():
             if not self._numbered and self._count_nodes(store):
                 return
             if self._card is not None and self._card != written:
                 written = self._card
-                store.set(ROOT if self._identity.rank == 0 else node_key(self._node), encode(written))
+                store.set(ROOT_CARD_KEY if self._identity.rank == 0 else node_key(self._node), encode(written))
             if written is not None and self._learnt(store, written):
                 return
-            every_s = EVERY_S if waited_s < PATIENCE_S else LATER_S
+            every_s = FIRST_READ_INTERVAL_S if waited_s < MEETING_PATIENCE_S else LATER_S
             waited_s += every_s
             self._ending.wait(every_s)
 
     def _count_nodes(self, store: Any) -> bool:
         """Number this node, or count the nodes on rank 0, if no launcher does; return whether the exchange is done."""
         if self._identity.rank != 0:
-            if not store.check([FIRST]):
+            if not store.check([FIRST_RUN_KEY]):
                 return False
             self._numbered = True
-            alone = bool(store.get(FIRST) == self._identity.run_id.encode())
+            alone = bool(store.get(FIRST_RUN_KEY) == self._identity.run_id.encode())
             if not alone:
                 self._node = store.add(COUNT, 1)
                 self._nodes = self._node + 1
@@ -171,7 +171,7 @@ class Exchange(threading.Thread):
                     self._keys[node] = card.key
                     self.version += 1
             return self._all_came and len(written.admits) == self._nodes - 1
-        root = _read(store, ROOT)
+        root = _read(store, ROOT_CARD_KEY)
         if root is None or self._node not in root.admits:
             return False
         self._root = root
@@ -200,7 +200,9 @@ def start_exchange(identity: Identity, start: CommonStart | None = None) -> Exch
         begun = Exchange(identity, None, speaks=speaks, start=start)
     if not hasattr(distributed_c10d, "_get_default_store") or not hasattr(distributed_c10d.Store, "clone"):
         if by_torchrun and speaks:
-            identity.add_note(f"torch {torch.__version__} does not give access to the process group's store: {ALONE}")
+            identity.add_note(
+                f"torch {torch.__version__} does not give access to the process group's store: {ALONE_CAUSE}"
+            )
         return None
     begun.start()
     return begun

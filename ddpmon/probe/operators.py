@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ddpmon.messages import MAX_OPERATORS, MAX_SLICES, OUTSIDE, OWN_PHASES, SYNC_KINDS, Operator, Track
+from ddpmon.messages import MAX_OPERATORS, MAX_SLICES, OUTSIDE_OPERATORS, OWN_PHASES, SYNC_KINDS, Operator, Track
 from ddpmon.messages.profiles import MAX_OPERATOR_CHARS, MAX_TRACKS
 from ddpmon.plain import utf8
 from ddpmon.probe.records import OTHER, RawSync
@@ -185,7 +185,9 @@ class Totals:
             for (name, phase), (calls, cpu, device) in self._sums.items()
             if name not in OF_PROFILER
         ]
-        made += [Operator(OUTSIDE, phase, 0, left // 1000, 0) for phase, left in enumerate(outside) if left > 0]
+        made += [
+            Operator(OUTSIDE_OPERATORS, phase, 0, left // 1000, 0) for phase, left in enumerate(outside) if left > 0
+        ]
         return heapq.nlargest(MAX_OPERATORS, made, key=lambda one: one.self_us + one.device_us)
 
 

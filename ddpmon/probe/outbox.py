@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ddpmon.messages.folder import MAX_FRAME_BYTES
+from ddpmon.messages.folder import MAX_FOLDER_FRAME_BYTES
 
 CAPACITY = 16_384
 """Number of records to hold for a hub that does not answer."""
@@ -32,7 +32,7 @@ class Outbox:
 
     def add(self, frame: PendingFrame) -> None:
         """Add a frame, unless it is larger than hubs accept. Drop the oldest frames if there are too many records."""
-        if len(frame.payload) > MAX_FRAME_BYTES:
+        if len(frame.payload) > MAX_FOLDER_FRAME_BYTES:
             self.dropped += frame.records
             return
         self._waiting.append(frame)

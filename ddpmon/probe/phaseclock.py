@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ddpmon.messages import MAX_NAMES
+from ddpmon.messages import MAX_PHASE_NAMES
 from ddpmon.probe.records import BLOCKED, OTHER, PAUSED, Device, DeviceEvent, Mark, RawStep, RawSync
 
 
@@ -139,7 +139,7 @@ class PhaseClock:
             if outer == name:
                 return True  # It is nested in itself, and the outer one counts.
         named = self.part.named
-        if name not in named and len(named) >= MAX_NAMES:
+        if name not in named and len(named) >= MAX_PHASE_NAMES:
             return False
         named[name] = named.get(name, 0) + max(0, duration)
         return True

@@ -34,7 +34,7 @@ from ddpmon.probe.step_records import parts
 if TYPE_CHECKING:
     from ddpmon.probe.every_step import EveryStep
 
-STARTS = ("_prepare_profiler", "_enable_profiler")
+PROFILER_STARTS = ("_prepare_profiler", "_enable_profiler")
 """Functions of torch that a profiler of the script calls before it starts."""
 LAST_STEP_NS = 30_000_000_000
 """Nanoseconds after the end of a profile for which to wait for its last step."""
@@ -172,7 +172,7 @@ class Profiler:
         started.__enter__()
         self._profile = started
         atexit.register(self._leave)  # torch crashes if the process exits during a profile.
-        for name in STARTS:
+        for name in PROFILER_STARTS:
             self._guards.patch(torch_profiler, name, self._giving_way(getattr(torch_profiler, name)))
         self._ahead = time_ns() - monotonic_ns()
         self._start_cost = monotonic_ns() - began

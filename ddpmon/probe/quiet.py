@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 
 RETRY_S = 0.002
-GIVE_UP_S = 10.0
+QUIET_WAIT_S = 10.0
 _waiting: deque[Callable[[], None]] = deque()
 
 
 def when_quiet(act: Callable[[], None], give_up: Callable[[], None]) -> None:
-    """Call `act` on the main thread at the next suitable moment, or `give_up` after `GIVE_UP_S`. Neither may raise."""
-    deadline = time.monotonic() + GIVE_UP_S
+    """Call `act` on the main thread at the next suitable moment, or `give_up` after QUIET_WAIT_S. Neither may raise."""
+    deadline = time.monotonic() + QUIET_WAIT_S
 
     def attempt() -> None:
         if is_quiet():

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from ddpmon.messages import MAX_NAMES, STARTING_WORKERS
+from ddpmon.messages import MAX_PHASE_NAMES, STARTING_WORKERS
 from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
@@ -16,7 +16,7 @@ from ddpmon.probe.loops import Loops, Progress
 from ddpmon.probe.records import DATA, OTHER
 from ddpmon.probe.stepclock import StepClock
 
-WAITING = 10_000
+MAX_WAITING_VALUES = 10_000
 """Largest number of values of `ddpmon.log`, and of digests, that wait for the background thread."""
 
 
@@ -31,7 +31,7 @@ class ScriptNotes:
         """Name of the model that each optimizer updates, by the optimizer's id."""
         self.iteration = Iteration(self.clock, lambda key: self._names.get(key, "model"))
         self.loops = Loops(identity.add_note)
-        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=WAITING)
+        self.scalars: deque[tuple[int, str, object]] = deque(maxlen=MAX_WAITING_VALUES)
         self.total_steps: int | None = None
         self.start: CommonStart | None = None
         """Agreement of all ranks on the first counted step, if they trained before the attach; else None."""
@@ -164,7 +164,7 @@ class ScriptNotes:
         """Leave a span that the script has named; add a note if the step has too many names."""
         if not self.clock.exit_named(name):
             self._identity.add_note(
-                f"a step has more than {MAX_NAMES} names of ddpmon.phase, and ddpmon ignores the rest"
+                f"a step has more than {MAX_PHASE_NAMES} names of ddpmon.phase, and ddpmon ignores the rest"
             )
 
     def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:

@@ -50,11 +50,11 @@ from ddpmon.probe.stack import StackReporter
 from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
-TURN_S = 0.34
+SEND_INTERVAL_S = 0.34
 """Seconds between two turns: fewer than between two snapshots. A turn takes 0.3 ms, as caches are cold."""
 HEARTBEAT_S = 1.0
 SAMPLE_S = 1.0
-KEPT_S = 0.0001
+MAX_GIL_S = 0.0001
 """Seconds after which this thread offers the GIL to the training thread at its next call of `_make_way`. Between two
 such calls it works for at most 0.2 ms.
 """
@@ -157,7 +157,7 @@ class Sender(threading.Thread):
         try:
             while not self._stopping.is_set():
                 self._turn()
-                self._stack_sampler.rest(self._stopping, TURN_S)
+                self._stack_sampler.rest(self._stopping, SEND_INTERVAL_S)
             self._goodbye()
         finally:
             stack_signal.withdraw()
@@ -231,8 +231,8 @@ class Sender(threading.Thread):
         return listener.loops.progress(listener.clock.step, now) if listener.account.steps_count else self._progress
 
     def _make_way(self) -> None:
-        """Offer the GIL to the training thread if this thread has held it for KEPT_S, unless this thread is ending."""
-        if time.monotonic() - self._woke >= KEPT_S and not self._stopping.is_set():
+        """Offer the GIL to the training thread if this thread has held it for MAX_GIL_S and is not ending."""
+        if time.monotonic() - self._woke >= MAX_GIL_S and not self._stopping.is_set():
             time.sleep(MAKE_WAY_S)
             self._woke = time.monotonic()
 

@@ -21,7 +21,7 @@ from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_SCOPES, MEETINGS, C
 from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
 from ddpmon.probe import collectives, scopes
-from ddpmon.probe.collectives import COLLECTIVES
+from ddpmon.probe.collectives import COLLECTIVE_FUNCTIONS
 from ddpmon.probe.device_timeline import steps_reached
 from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.records import OTHER
@@ -35,7 +35,7 @@ OVERDUE_STEPS = 8
 """A step is overdue after this many times the duration of the longest step so far, and at least OVERDUE_NS."""
 OVERDUE_SHARE = 0.25
 """Share of the shortest timeout of a process group after which a step is overdue, since a timeout ends the run."""
-EVERY_S = 2.0
+OVERDUE_INTERVAL_S = 2.0
 """Interval in seconds at which a rank whose step is overdue sends its stack without a request."""
 FRAME_CHARS = 200
 
@@ -45,7 +45,7 @@ _LIBRARIES = (os.path.join(os.path.dirname(os.__file__), ""), os.path.join(os.pa
 """Folders of the standard library, and of the packages that are installed beside torch."""
 _OWN_TIMEOUT = {*MEETINGS, "monitored_barrier"}
 """Functions that use an argument or the store's timeout instead of the timeout of a process group."""
-_CALLS = {*COLLECTIVES, *MEETINGS, "send", "recv"}
+_CALLS = {*COLLECTIVE_FUNCTIONS, *MEETINGS, "send", "recv"}
 """Functions, called by scripts, in which ranks wait for each other."""
 _BACKWARD = "_engine_run_backward"
 _DDP = {
@@ -105,7 +105,7 @@ class StackReporter:
 
     def is_due(self, now: float) -> bool:
         """Return whether to send the stack: the hub requested it, or the step takes far longer than any before."""
-        return self._asked or (now - self._reported_at >= EVERY_S and self._overdue())
+        return self._asked or (now - self._reported_at >= OVERDUE_INTERVAL_S and self._overdue())
 
     def _overdue(self) -> bool:
         so_far = time.monotonic_ns() - self._listener.clock.part.start

@@ -35,14 +35,14 @@ INTERVAL_S = 0.02
 """Mean interval in seconds between two samples. Intervals are random, from 0.5 to 1.5 times as long."""
 GRACE_S = 0.0005
 """Seconds that the background thread has to get the GIL for a sample before the timer's signal takes it instead."""
-FEWEST_STEPS = 3
+MIN_SAMPLED_STEPS = 3
 """Least number of whole steps to sample, even if that takes up to PATIENCE times as long as requested."""
 PATIENCE = 4
 WAITS_FOR_WORKERS = {"_get_data", "_try_get_data"}
 """Methods of torch's DataLoader iterator with workers that fetch a batch from them."""
 OWN_ITERATOR = "_SingleProcessDataLoaderIter"
 """torch's DataLoader iterator without workers, which loads batches on the calling thread."""
-MOST_WAITING = 20_000
+MAX_WAITING_SAMPLES = 20_000
 """Largest number of samples of steps that have not ended. Further samples are dropped."""
 
 Key = tuple[tuple[CodeType, int], ...] | bytes
@@ -137,7 +137,7 @@ class StackSampler:
         while frame is not None and len(key) < MAX_FRAMES:
             key.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
-        if key and len(self._waiting) < MOST_WAITING:
+        if key and len(self._waiting) < MAX_WAITING_SAMPLES:
             moment = time.monotonic_ns()
             if is_late and dump.endswith(f"{key[-1][0].co_name}\n".encode("ascii", "backslashreplace")):
                 self._note(round((due + GRACE_S) * 1e9), dump, count)
@@ -179,7 +179,7 @@ class StackSampler:
         """Return whether it is time to call `result`."""
         if not self.is_active or now < self._until:
             return False
-        return self._steps >= FEWEST_STEPS or now - self._began >= PATIENCE * (self._until - self._began)
+        return self._steps >= MIN_SAMPLED_STEPS or now - self._began >= PATIENCE * (self._until - self._began)
 
     def result(self) -> StackSamples | None:
         """Summarise the samples, and end sampling. Returns None if no sample was in a whole step."""

@@ -19,7 +19,7 @@ from ddpmon.messages.signals import SAMPLE_SIGNAL
 from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.stack_signal import handler_of
 
-DUMP_BYTES = 1 << 14
+MAX_TIMER_DUMP_BYTES = 1 << 14
 _SIGEV_THREAD_ID = 4
 _SIGEVENT_BYTES = 64
 _SIG_IGN = 1
@@ -105,7 +105,7 @@ class StackTimer:
         self._settime(0.0)
         dump = b""
         with contextlib.suppress(OSError):
-            dump = os.pread(self._file.number, DUMP_BYTES, 0) if self._file.is_intact else b""
+            dump = os.pread(self._file.number, MAX_TIMER_DUMP_BYTES, 0) if self._file.is_intact else b""
         return dump if is_one_dump(dump) else b""
 
     def _settime(self, seconds: float) -> None:

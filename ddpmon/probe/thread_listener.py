@@ -31,7 +31,7 @@ from ddpmon.probe.parallelism import Parallelism, in_backward
 from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
 
-SILENT_S = 5.0
+FINISHED_THREAD_S = 5.0
 """Seconds without a note after which another thread may become the training thread."""
 Reader = Callable[[Account, Any, Any, Any], object]
 
@@ -185,7 +185,7 @@ class ThreadListener:
         me, beats, now = get_ident(), self.account.beats, time.monotonic()
         if self._rival[:2] != (me, beats):
             self._rival = me, beats, now
-        if now - self._rival[2] > SILENT_S:
+        if now - self._rival[2] > FINISHED_THREAD_S:
             return False
         if trains:
             self.identity.add_note(

@@ -16,7 +16,7 @@ from ddpmon.probe.interception import passed_argument, when_imported, wrap_attri
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loops import Progress
 
-COUNTED = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
+COUNTED_EVENTS = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
 """Events of Hugging Face's trainer at which its `global_step` includes every finished step."""
 _STATE = attrgetter("global_step", "max_steps", "num_train_epochs", "epoch")
 
@@ -40,7 +40,7 @@ def install(listener: Listener) -> None:
 def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
     def event_called(_result: object, arguments: tuple[Any, ...]) -> None:
         # This hook runs several times per step, so the progress is computed only when it is requested.
-        if len(arguments) > 3 and arguments[1] in COUNTED:
+        if len(arguments) > 3 and arguments[1] in COUNTED_EVENTS:
             try:
                 listener.record(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
             except AttributeError:

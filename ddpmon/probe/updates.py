@@ -8,14 +8,14 @@ import os
 from array import array
 from typing import TypeAlias
 
-from ddpmon.messages.step_counter import BYTES, NAME, READ
+from ddpmon.messages.step_counter import COUNTER_BYTES, COUNTER_NAME, READ
 
 Counters: TypeAlias = "memoryview[int]"
 
 
 def private() -> Counters:
     """Return counters in private memory, for a process that is not a rank (yet)."""
-    return memoryview(bytearray(BYTES)).cast("Q")
+    return memoryview(bytearray(COUNTER_BYTES)).cast("Q")
 
 
 def shared(before: Counters) -> tuple[Counters, int]:
@@ -25,11 +25,11 @@ def shared(before: Counters) -> tuple[Counters, int]:
     beyond its end would kill the process.
     """
     try:
-        descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = os.memfd_create(COUNTER_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.write(descriptor, before.tobytes())
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            memory = mmap.mmap(descriptor, BYTES)
+            memory = mmap.mmap(descriptor, COUNTER_BYTES)
         except OSError:
             os.close(descriptor)
             raise

@@ -22,8 +22,8 @@ STARTED_BY = "torch/utils/data/_utils/worker.py:"
 """Start of the frame of torch's worker loop. Frames outside of it only started the worker."""
 SIBLING_EVERY = 4
 """One of this many samples is of a worker that the rank does not wait for."""
-DUMP_BYTES = 1 << 16
-MOST_BYTES = 1 << 20
+MAX_WORKER_DUMP_BYTES = 1 << 16
+MAX_SAMPLE_FILE_BYTES = 1 << 20
 """File size in bytes at which sampling ends. The file could grow beyond it if others send the signal too."""
 
 
@@ -65,7 +65,7 @@ class WorkerSampler:
                 else 0
             )
             pid = self._sibling or pid
-            if self._is_worker(pid) and size < MOST_BYTES:
+            if self._is_worker(pid) and size < MAX_SAMPLE_FILE_BYTES:
                 os.kill(pid, STACK_SIGNAL)
                 self._read_from = size
         except OSError:  # The worker has ended, or the file is gone.
@@ -78,7 +78,7 @@ class WorkerSampler:
             return
         with open(path, "rb") as file:
             file.seek(begin)
-            dump = file.read(DUMP_BYTES)
+            dump = file.read(MAX_WORKER_DUMP_BYTES)
         if is_one_dump(dump) and self._sibling:
             self._checks[self._sibling] += 1
             self._idle[self._sibling] += _is_idle(dump)

@@ -14,7 +14,7 @@ from typing import Any
 from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.messages import MAX_US
 from ddpmon.recording import schema
-from ddpmon.recording.tables import KEYS, TABLES
+from ddpmon.recording.tables import PRIMARY_KEYS, TABLES
 from ddpmon.runs import plain_file
 from ddpmon.store.clock import Clock
 
@@ -69,7 +69,7 @@ def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
     for table in TABLES:  # `processes` comes before the tables that refer to it.
         if table not in tables:
             continue
-        owner, key, *_ = (*KEYS[table], "") if table in KEYS else ("rowid", "")
+        owner, key, *_ = (*PRIMARY_KEYS[table], "") if table in PRIMARY_KEYS else ("rowid", "")
         owners: list[tuple[int, ...]] = [()]
         if owner == "process":
             owners = salvaged.execute("SELECT id FROM processes").fetchall()
@@ -98,7 +98,7 @@ def _reachable_rows(db: sqlite3.Connection, query: str, owner: tuple[int, ...]) 
             after, stride = after + stride, 2 * stride
 
 
-BUSY_S = 2.0
+BUSY_TIMEOUT_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _READABLE_AS_COPY = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 """Errors after which a copy may still be readable. SQLite opens no log in a folder without write permission, and
@@ -249,7 +249,7 @@ def _open(path: Path, name: str) -> sqlite3.Connection:
     if not size:
         raise NothingRecordedError(f"{path} is empty, because ddpmon recorded nothing")
     try:
-        return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False)
+        return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
     except sqlite3.Error as error:
         raise RecordingError(f"{path} cannot be read: {error}") from None
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ddpmon import runs
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, median_interval
+from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, median_interval
 from ddpmon.analysis.pace import Difference, Pace, difference
 from ddpmon.analysis.steps.summary import Summary
 from ddpmon.analysis.steps.world import World
@@ -22,7 +22,7 @@ from ddpmon.runs import Run, plain_file
 MAX_RUNS = 3
 MAX_CANDIDATES = 50
 """Largest number of runs that are examined: the latest ones."""
-MAX_BYTES = 1 << 26
+MAX_REPORT_BYTES = 1 << 26
 """Largest size of a report.json that is read."""
 _NUMBER = re.compile(r"[-+]?[\d.][\d.,_eE+-]*[kKmMgG]?")
 
@@ -70,7 +70,7 @@ def earlier_paces(run: Run) -> list[Pace]:
             continue
         path = runs.run_dir(run_id) / "report.json"
         try:
-            pace = _pace(msgspec.json.decode(plain_file.content(path, MAX_BYTES), type=_Report))
+            pace = _pace(msgspec.json.decode(plain_file.content(path, MAX_REPORT_BYTES), type=_Report))
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue
         if pace is not None:
@@ -92,7 +92,9 @@ def pace_of(summary: Summary, world: World | None = None) -> Pace | None:
         summary.phases_ms.tolist(),
         0.0 if math.isnan(total := float(rates.sum())) else total * step_s,
         sums.gradient_bytes / sums.steps,
-        median_interval(world) if world is not None and len(world) >= FIRST_STEPS + FEWEST_STEPS else None,
+        median_interval(world)
+        if world is not None and len(world) >= EXCLUDED_FIRST_STEPS + MIN_COMPARED_STEPS
+        else None,
     )
 
 
@@ -118,7 +120,12 @@ def _checked(
     interval_ms: tuple[float, float] | None,
 ) -> Pace | None:
     """Return a speed, or None if it covers too few steps or has impossible values."""
-    if window is None or len(window) != 2 or window[1] - window[0] + 1 < FIRST_STEPS + FEWEST_STEPS or not phases_ms:
+    if (
+        window is None
+        or len(window) != 2
+        or window[1] - window[0] + 1 < EXCLUDED_FIRST_STEPS + MIN_COMPARED_STEPS
+        or not phases_ms
+    ):
         return None
     columns = list(zip(*phases_ms, strict=True))
     largest = [min(column) if place == Phase.TRANSFER else max(column) for place, column in enumerate(columns)]

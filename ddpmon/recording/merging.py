@@ -22,11 +22,11 @@ from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES, SAMPLED, Hello, Sample, Step
 from ddpmon.recording import schema
-from ddpmon.recording.tables import HOUR_US, KEYS, MINUTE_US, TABLES
+from ddpmon.recording.tables import HOUR_US, MINUTE_US, PRIMARY_KEYS, TABLES
 
-LARGEST = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
+LARGEST_VALUE_FIELDS = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
 """Fields of which merged samples keep the largest value instead of the mean."""
-LAST = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
+LAST_VALUE_FIELDS = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
 """Fields of which merged samples keep the last value."""
 
 TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"
@@ -200,9 +200,9 @@ def _put(table: str) -> str:
 def _into(table: str) -> tuple[str, str]:
     """Return the parts of a statement before and after the rows that it adds to a rollup."""
     names = [column.name for column in TABLES[table]]
-    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in KEYS[table])
+    added = ", ".join(f'"{name}" = {_sum(name)}' for name in names if name not in PRIMARY_KEYS[table])
     quoted = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {table} ({quoted})", f"ON CONFLICT ({', '.join(KEYS[table])}) DO UPDATE SET {added}"
+    return f"INSERT INTO {table} ({quoted})", f"ON CONFLICT ({', '.join(PRIMARY_KEYS[table])}) DO UPDATE SET {added}"
 
 
 def _sum(name: str) -> str:
@@ -234,7 +234,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
     if first_unmerged is None or begin_us + width_us > until_us:
         return 0, max(after_us, begin_us)
     minute = (process, begin_us, begin_us + width_us)
-    query = schema.select_sql("samples", schema.SAMPLES, f"WHERE {key} AND time_us < ? ORDER BY time_us")
+    query = schema.select_sql("samples", schema.SAMPLE_FIELDS, f"WHERE {key} AND time_us < ? ORDER BY time_us")
     samples = [schema.sample_of(row) for row in db.execute(query, minute)]
     db.execute(f"DELETE FROM samples WHERE {key} AND time_us < ?", minute)  # noqa: S608  no outside input
     db.execute(schema.insert_sql("samples"), schema.sample_row(process, one_of(samples), len(samples)))
@@ -244,12 +244,12 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
 def one_of(samples: Sequence[Sample]) -> Sample:
     """Merge at least one sample of a rank into one, with the mean, the largest or the last value of each field."""
     merged = Sample(samples[-1].time_us)
-    for name in schema.SAMPLES:
+    for name in schema.SAMPLE_FIELDS:
         values = [value for sample in samples if (value := getattr(sample, name)) is not None]
         if not values:
             continue
-        if name in LAST:
+        if name in LAST_VALUE_FIELDS:
             setattr(merged, name, values[-1])
         else:
-            setattr(merged, name, max(values) if name in LARGEST else sum(values) / len(values))
+            setattr(merged, name, max(values) if name in LARGEST_VALUE_FIELDS else sum(values) / len(values))
     return merged

@@ -22,10 +22,10 @@ from ddpmon.analysis.steps.table import (
 from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, WireError, encode
 from ddpmon.messages.wire import check_message, decode
 
-LEVEL = 1
+BLOCK_ZLIB_LEVEL = 1
 """Level of zlib, the fastest. It reduces most blocks to a third; level 6 saves another tenth for three times the time.
 """
-MOST_BYTES = 8 << 20
+MAX_BLOCK_BYTES = 8 << 20
 """Largest size of a decompressed block: several times as much as a node puts into one."""
 
 
@@ -89,14 +89,14 @@ def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
         table: The rows, batch after batch.
 
     """
-    return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), LEVEL)
+    return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), BLOCK_ZLIB_LEVEL)
 
 
 def decode_block(frame: bytes) -> NodeBlock:
     """Decode a block and check all but its rows, or raise WireError."""
     inflating = zlib.decompressobj()
     try:
-        raw = inflating.decompress(frame, MOST_BYTES)
+        raw = inflating.decompress(frame, MAX_BLOCK_BYTES)
     except zlib.error as error:
         raise WireError(f"no block: {error}") from None
     if not inflating.eof:

@@ -18,13 +18,13 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 
-DIGESTS = 10_000
+PLAYBACK_DIGESTS = 10_000
 DIGESTS_BEFORE = 100
 """Number of a rank's digests from before the target of a jump that are read."""
 SAMPLED_US = 75_000_000
 """Samples are read from this long before the target of a jump, in microseconds, because merged ones are a minute
 apart."""
-GONE_S = 1.5
+NOTICE_END_S = 1.5
 """Time that a hub needs to notice that a process has ended."""
 
 
@@ -55,7 +55,7 @@ class Track:
         self._ahead: deque[Step] = deque()
         self._next = 1
         self._sampled_us = -1
-        self._digests = recording.digests(at_end.id, DIGESTS)
+        self._digests = recording.digests(at_end.id, PLAYBACK_DIGESTS)
         self._digested = 0
 
     def first_step_after(self, at_us: int) -> int:
@@ -127,7 +127,7 @@ class Track:
             process.stack, process.stack_at = at_end.stack, store.clock.unix_at(at_end.stack.time_us)
         if now_us > self.ends_us and at_end.left:
             process.left, process.stage = True, STAGE_ENDED
-        process.dead = at_end.dead and now_us > self.ends_us + GONE_S * 1e6
+        process.dead = at_end.dead and now_us > self.ends_us + NOTICE_END_S * 1e6
         process.ended_us = at_end.ended_us if process.left or process.dead else None
 
 

@@ -27,7 +27,7 @@ TICKS_MOST = 100
 MARK_S = 5.0
 """Shortest interval between two marks from which playing can continue."""
 MARKS_MOST = 2000
-EPOCH = "replay"
+REPLAY_EPOCH = "replay"
 NO_REQUEST = ViewRequest()
 
 
@@ -68,7 +68,7 @@ class Player:
         """All events of the run, in order."""
         self._last = judged_store(self._recording, lambda _: self.end)
         self._findings = self._last.ledger.episodes()
-        self._final = snapshot(self._last, EPOCH, 1, self.end, self.end)
+        self._final = snapshot(self._last, REPLAY_EPOCH, 1, self.end, self.end)
         self._has_whole_heat = False
         self._marks: list[_Mark] = []
         self._mark_s = max(MARK_S, (self.end - self.begin) / MARKS_MOST)
@@ -97,7 +97,7 @@ class Player:
         store.events.extend(self._how_exactly(store))
         store.histories.logged_of(self._last.histories, self._now - self._run.created_at)
         self._version += 1
-        return with_parts(snapshot(store, EPOCH, self._version, self._now, self._now), store, view_request)
+        return with_parts(snapshot(store, REPLAY_EPOCH, self._version, self._now, self._now), store, view_request)
 
     def step_from(self, unix: float, by: int) -> float:
         """Return the moment at which the next step ends (`by` 1) or the step before the last one ended (`by` -1)."""

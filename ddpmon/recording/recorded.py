@@ -19,7 +19,7 @@ from ddpmon.store.registry import Registry
 from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot, with_means_of
 
-EPOCH = "recording"
+RECORDED_EPOCH = "recording"
 
 
 def recorded_snapshot(run: Run) -> Snapshot:
@@ -73,7 +73,7 @@ def recorded_store(run: Run) -> Store:
 
 def _shot(store: Store) -> Snapshot:
     end = _end(store)
-    return snapshot(store, EPOCH, 1, end, end)
+    return snapshot(store, RECORDED_EPOCH, 1, end, end)
 
 
 def _end(store: Store) -> float:

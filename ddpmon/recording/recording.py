@@ -29,11 +29,11 @@ from ddpmon.recording.unsent_files import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
 from ddpmon.store.peers import Refusals
-from ddpmon.store.processes import SAMPLES, RankProcess
+from ddpmon.store.processes import MAX_SAMPLES, RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.silences import Silences
 
-DIGESTS = 100
+DEFAULT_DIGESTS = 100
 """Default for the largest number of a rank's digests that are read. If there are more, the latest are read."""
 
 FINDINGS = 20_000
@@ -142,7 +142,7 @@ class Recording:
 
     def _add_samples(self, process: RankProcess) -> None:
         clauses = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
-        latest = self.database.read_table("samples", schema.SAMPLES, clauses, process.id, SAMPLES)
+        latest = self.database.read_table("samples", schema.SAMPLE_FIELDS, clauses, process.id, MAX_SAMPLES)
         process.samples.extend(self._readable(reversed(latest), checked.checked_sample))
         layouts = self.database.read_table("layouts", ("number", "layout"), "WHERE process = ?", process.id)
         process.layouts = {layout.number: layout for layout in self._readable(layouts, checked.checked_layout)}
@@ -214,7 +214,7 @@ class Recording:
         clauses = "WHERE process = ? AND time_us > ? AND time_us <= ?"
         after_us, until_us = max(-1, after_us), min(until_us, MAX_US)
         return self._readable(
-            self.database.read_table("samples", schema.SAMPLES, clauses, process, after_us, until_us),
+            self.database.read_table("samples", schema.SAMPLE_FIELDS, clauses, process, after_us, until_us),
             checked.checked_sample,
         )
 
@@ -251,7 +251,7 @@ class Recording:
                 low = steps[0].step + 1
         return low
 
-    def digests(self, process: int, most: int = DIGESTS) -> list[Digest]:
+    def digests(self, process: int, most: int = DEFAULT_DIGESTS) -> list[Digest]:
         """Return a process's latest digests, at most `most`."""
         clauses = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
         rows = self.database.read_table("digests", Digest.__struct_fields__, clauses, process, most)

@@ -56,7 +56,7 @@ def _redact_bytes(packed: bytes, redactor: Redactor) -> bytes:
     except msgspec.DecodeError:
         pass
     try:
-        return zlib.compress(_redact_packed(zlib.decompress(packed), redactor), schema.LEVEL)
+        return zlib.compress(_redact_packed(zlib.decompress(packed), redactor), schema.ZLIB_LEVEL)
     except (zlib.error, msgspec.DecodeError):
         return b""
 

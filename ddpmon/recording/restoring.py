@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ddpmon.analysis.ledger import Ledger
-from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
@@ -173,7 +173,10 @@ def whole_heat(recording: Recording) -> Heat:
     spans = [(1, last)]
     if last > 2 * dense:
         older = last - dense
-        spans = [(1 + older * part // BINS, max(1, dense // BINS)) for part in range(BINS)] + [(older + 1, dense)]
+        spans = [
+            (1 + older * part // BINS_PER_RESOLUTION, max(1, dense // BINS_PER_RESOLUTION))
+            for part in range(BINS_PER_RESOLUTION)
+        ] + [(older + 1, dense)]
     try:
         for first, steps in spans:
             for begin, end in recording.stretches(ids, first, min(steps, CHUNK_STEPS)):

@@ -17,15 +17,15 @@ import msgspec
 from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.steps.table import ROW, Table, column_bytes, from_column_bytes
 from ddpmon.messages import MAX_STEP, Batch, Sample, Step
-from ddpmon.recording.tables import INDEXES, KEYS, TABLES, VIEWS
+from ddpmon.recording.tables import INDEXES, PRIMARY_KEYS, TABLES, VIEWS
 from ddpmon.store.clock import Clock
 
 VERSION = 5
 """Version of the schema. Recordings of other versions are refused."""
 
-LEVEL = 1
+ZLIB_LEVEL = 1
 """Compression level of zlib: the fastest."""
-BLOCK_STEPS = 1 << 14
+MAX_BLOCK_STEPS = 1 << 14
 """Largest number of steps in a block, because reading a few of them decompresses the whole block."""
 MAX_RECORD_BYTES = 4096
 """Largest mean size, in bytes, of an encoded step that does not fit into a row, over a block."""
@@ -35,7 +35,7 @@ differ by some µs from step to step. Data that compresses better is stored unco
 
 Row: TypeAlias = tuple[Any, ...]
 
-SAMPLES = Sample.__struct_fields__
+SAMPLE_FIELDS = Sample.__struct_fields__
 
 _encode = msgspec.msgpack.Encoder().encode
 _steps = msgspec.msgpack.Decoder(list[Step])
@@ -44,7 +44,7 @@ _steps = msgspec.msgpack.Decoder(list[Step])
 def create_tables(db: sqlite3.Connection) -> None:
     """Create the tables, indexes and views that do not exist yet."""
     for table, columns in TABLES.items():
-        key = KEYS.get(table)
+        key = PRIMARY_KEYS.get(table)
         declared = [f'"{column.name}" {column.kind}' for column in columns]
         parts = ", ".join([*declared, f"PRIMARY KEY ({', '.join(key)})"] if key else declared)
         db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({parts}){' WITHOUT ROWID' if key else ''}")
@@ -106,9 +106,9 @@ def block_rows(process: int, table: Table, records: Sequence[Step]) -> list[Row]
 
     """
     numbers = [*table["step"].tolist(), *(step.step for step in records)]
-    if len(numbers) <= BLOCK_STEPS:
+    if len(numbers) <= MAX_BLOCK_STEPS:
         return [_block_row(process, table, records)] if numbers else []
-    bounds = [*sorted(numbers)[::BLOCK_STEPS], MAX_STEP]
+    bounds = [*sorted(numbers)[::MAX_BLOCK_STEPS], MAX_STEP]
     return [
         _block_row(
             process,
@@ -135,15 +135,15 @@ def _block_row(process: int, table: Table, records: Sequence[Step]) -> Row:
 
 
 def _deflated(raw: bytes) -> bytes:
-    blob = zlib.compress(raw, LEVEL)
+    blob = zlib.compress(raw, ZLIB_LEVEL)
     return blob if len(raw) <= SMALL_BYTES + MOST_RATIO * len(blob) else zlib.compress(raw, 0)
 
 
 def block_steps(rows: object, records: object) -> tuple[Table, list[Step]]:
     """Return the steps in a row of `step_blocks`, or raise ValueError if they cannot be read or are too many."""
-    table = from_column_bytes(_inflated(rows, BLOCK_STEPS * ROW.itemsize))
-    steps = _steps.decode(_inflated(records, BLOCK_STEPS * MAX_RECORD_BYTES)) if records is not None else []
-    if len(table) + len(steps) > BLOCK_STEPS:
+    table = from_column_bytes(_inflated(rows, MAX_BLOCK_STEPS * ROW.itemsize))
+    steps = _steps.decode(_inflated(records, MAX_BLOCK_STEPS * MAX_RECORD_BYTES)) if records is not None else []
+    if len(table) + len(steps) > MAX_BLOCK_STEPS:
         raise ValueError("a block with too many steps")
     return table, steps
 
@@ -163,7 +163,7 @@ def _inflated(blob: object, max_bytes: int) -> bytes:
 
 
 def sample_of(row: Sequence[Any]) -> Sample:
-    """Return the sample in a row of the columns SAMPLES."""
+    """Return the sample in a row of the columns SAMPLE_FIELDS."""
     sample = Sample(*row)
     if sample.loader_pinned is not None:
         sample.loader_pinned = bool(sample.loader_pinned)  # SQLite has no booleans.

@@ -83,7 +83,7 @@ class StepBlocks:
                     yield block
                     continue
                 self._bad.add((process, first))
-                lost = number if isinstance(number, int) and 0 < number <= schema.BLOCK_STEPS else 1
+                lost = number if isinstance(number, int) and 0 < number <= schema.MAX_BLOCK_STEPS else 1
                 self._report_bad(process, lost if counts_bad else 0)
             if len(rows) < limit:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpmon.messages import DIGESTS, OWN_PHASES, SAMPLED, STAGES, Sample
+from ddpmon.messages import DIGEST_SUBJECTS, OWN_PHASES, SAMPLED, STAGES, Sample
 
 
 class Column(NamedTuple):
@@ -211,7 +211,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "Number of optimizer steps so far on gradients that DDP never reduced, if the digest came after such a"
             " step.",
         ),
-        Column("of", "INTEGER", f"Content of the digest: {_numbered(DIGESTS)}; NULL: weights."),
+        Column("of", "INTEGER", f"Content of the digest: {_numbered(DIGEST_SUBJECTS)}; NULL: weights."),
     ),
     "layouts": (
         _PROCESS,
@@ -276,7 +276,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "scalar_rollup": _scalar_rollup(),
 }
 
-KEYS = {
+PRIMARY_KEYS = {
     "step_blocks": ("process", "first_step"),
     "samples": ("process", "time_us"),
     "findings": ("record", "episode"),

@@ -87,7 +87,7 @@ def parse(word: str | None) -> Address | None:
     if not _PLAIN.fullmatch(login) or login.startswith("-") or host.startswith("-"):
         raise UsageError(f"{word!r}: ssh does not accept {login!r} as the name of a machine")
     run = match["run"] or None
-    if run is not None and not runs.NAME.fullmatch(run):
+    if run is not None and not runs.NAME_PATTERN.fullmatch(run):
         raise UsageError(
             f"{word!r}: {run!r} cannot be the name of a run, which has at most 64 letters, digits, '.', '_' and '-'"
         )

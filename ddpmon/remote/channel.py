@@ -22,17 +22,17 @@ from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, STREAMS, Said
 from ddpmon.runs.run import check_values
 
-PROTOCOL = 3
+CHANNEL_PROTOCOL = 3
 """Version of the protocol. Two sides with different versions cannot communicate. Added messages and fields do not
 change it."""
 GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
 GREETING_MOST = 1 << 17
 """Most bytes that a login may print before the greeting."""
-MOST_BYTES = 16 << 20
+MAX_MESSAGE_BYTES = 16 << 20
 """Largest size of a message in bytes, compressed or not."""
 CREDITS = 2
 """Largest number of unacknowledged snapshots, so that a slow line gets fewer snapshots and a stopped reader none."""
-BEAT_S = 1.0
+LINE_HEARTBEAT_S = 1.0
 """Longest interval, in seconds, between two heartbeats of the far side."""
 
 
@@ -115,7 +115,7 @@ Message: TypeAlias = FromThere | FromHere
 
 def greeting() -> bytes:
     """Return the far side's first line. It begins with a newline to end a line that the login had begun to print."""
-    return f"\n<<ddpmon {PROTOCOL} {ddpmon.__version__}>>\n".encode()
+    return f"\n<<ddpmon {CHANNEL_PROTOCOL} {ddpmon.__version__}>>\n".encode()
 
 
 class Framer:
@@ -127,7 +127,7 @@ class Framer:
     def frame(self, message: Message) -> bytes:
         """Return a message as a frame. Raise WireError if it is too large."""
         plain = msgspec.msgpack.encode(message)
-        if len(plain) > MOST_BYTES:  # Checked before the stream compresses it.
+        if len(plain) > MAX_MESSAGE_BYTES:  # Checked before the stream compresses it.
             raise WireError(f"a message of {len(plain):,} bytes")
         body = self._stream.compress(plain) + self._stream.flush(zlib.Z_SYNC_FLUSH)
         return struct.pack(">I", len(body)) + body
@@ -146,17 +146,17 @@ class Unframer:
         messages = []
         while len(self._buffer) >= 4:
             (size,) = struct.unpack_from(">I", self._buffer)
-            if size > MOST_BYTES:
+            if size > MAX_MESSAGE_BYTES:
                 raise WireError(f"a frame of {size:,} bytes")
             if len(self._buffer) < 4 + size:
                 break
             body = bytes(self._buffer[4 : 4 + size])
             del self._buffer[: 4 + size]
             try:
-                message = self._stream.decompress(body, MOST_BYTES + 1)
+                message = self._stream.decompress(body, MAX_MESSAGE_BYTES + 1)
             except zlib.error as error:
                 raise WireError(f"an invalid frame: {error}") from None
-            if len(message) > MOST_BYTES or self._stream.eof:
+            if len(message) > MAX_MESSAGE_BYTES or self._stream.eof:
                 raise WireError("an incomplete message" if not self._stream.eof else "the connection has ended")
             messages.append(message)
         return messages

@@ -17,8 +17,8 @@ from ddpmon.errors import DdpmonError
 from ddpmon.messages import Ask, Snapshot, WireError
 from ddpmon.plain import utf8
 from ddpmon.remote.channel import (
-    BEAT_S,
     CREDITS,
+    LINE_HEARTBEAT_S,
     About,
     Beat,
     Framer,
@@ -36,11 +36,11 @@ from ddpmon.remote.channel import (
     from_here,
     greeting,
 )
-from ddpmon.runs.logs import KEPT, Reader, Said
+from ddpmon.runs.logs import MAX_KEPT_LINES, Reader, Said
 from ddpmon.source import Source, attach
 from ddpmon.source.run_list import AllRuns, Listed
 
-POLL_S = 0.05
+RELAY_POLL_S = 0.05
 PRINTED_S = 0.5
 RUNS_S = 2.0
 MOST_RUNS = 500
@@ -96,7 +96,7 @@ class Relay:
         """Forward until the near side closes the line."""
         self._send(About(self._run.id, self._run.name, ddpmon.__version__))
         while True:
-            if select.select([self._incoming], [], [], POLL_S)[0]:
+            if select.select([self._incoming], [], [], RELAY_POLL_S)[0]:
                 data = os.read(self._incoming, _CHUNK)
                 if not data:
                     return
@@ -140,7 +140,7 @@ class Relay:
             self._send(Shot(changes))
         while news := self._source.news():
             self._send(Remark(news))
-        if self._is_due("beat", now, BEAT_S):
+        if self._is_due("beat", now, LINE_HEARTBEAT_S):
             self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
         if self._want.printed and self._is_due("printed", now, PRINTED_S):
             printed = self._reader()
@@ -183,7 +183,7 @@ class Relay:
 
 def _newest(printed: list[Said]) -> list[Said]:
     """Return the last lines of each rank, as many as a screen holds."""
-    most, room = max(LEAST_LINES, KEPT // len(printed)), PRINTED_LETTERS // len(printed)
+    most, room = max(LEAST_LINES, MAX_KEPT_LINES // len(printed)), PRINTED_LETTERS // len(printed)
     newest = []
     for each in printed:
         lines = each.lines[-most:]

@@ -22,7 +22,7 @@ from ddpmon.messages import END_STATES, Ask, Snapshot, ViewRequest
 from ddpmon.plain import plain
 from ddpmon.remote.address import Address
 from ddpmon.remote.channel import (
-    BEAT_S,
+    LINE_HEARTBEAT_S,
     About,
     Beat,
     FromHere,
@@ -43,9 +43,9 @@ from ddpmon.source.run_list import Listed, ListedVerdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds before each reconnection; the last value is repeated."""
-HELD_S = 10.0
+LASTING_LINE_S = 10.0
 """Seconds that a connection must last to reset the pauses to the first one."""
-GIVE_UP_S = 30.0
+SILENT_LINE_S = 30.0
 """Seconds without data after which the connection is closed as dead; a heartbeat is due every second."""
 LOOKED_AT_S = 5.0
 """Seconds after the last read of the list of runs, or of the ranks' output, after which it is no longer requested."""
@@ -140,13 +140,13 @@ class RemoteSource:
         if self._snapshot is not None and self._snapshot.state in END_STATES:
             return 0.0
         since = time.monotonic() - self._beat_at
-        return since if since > 2 * BEAT_S else self._beat.silent_s
+        return since if since > 2 * LINE_HEARTBEAT_S else self._beat.silent_s
 
     def trouble(self) -> str:
         """Return why no data arrives if the connection is the cause; "" otherwise."""
         if self._trouble:
             return self._trouble
-        if time.monotonic() - self._beat_at > 2 * BEAT_S:
+        if time.monotonic() - self._beat_at > 2 * LINE_HEARTBEAT_S:
             return f"no data from {self.address.where}"
         return ""
 
@@ -227,7 +227,7 @@ class RemoteSource:
             except (DdpmonError, OSError) as error:
                 self._trouble = plain(str(error))
             self._drop()
-            tries = 0 if time.monotonic() - began > HELD_S else tries
+            tries = 0 if time.monotonic() - began > LASTING_LINE_S else tries
             self._closing.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
             tries += 1
         self._drop()
@@ -281,9 +281,9 @@ class RemoteSource:
                 for message in conversation.messages():
                     self._take(conversation, message)
                 heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > GIVE_UP_S:
+            elif time.monotonic() - heard_at > SILENT_LINE_S:
                 line.hang_up()
-                raise UnreachableError(f"{line.where}: no data for {GIVE_UP_S:.0f} s")
+                raise UnreachableError(f"{line.where}: no data for {SILENT_LINE_S:.0f} s")
 
     def _drop_unused_wants(self, now: float) -> None:
         printed = self._want.printed and now - self._printed_read_at < LOOKED_AT_S

@@ -20,9 +20,9 @@ from ddpmon.messages.changes import apply_changes
 from ddpmon.plain import plain
 from ddpmon.remote.address import NOT_THERE, Address, command
 from ddpmon.remote.channel import (
+    CHANNEL_PROTOCOL,
     GREETING,
     GREETING_MOST,
-    PROTOCOL,
     About,
     Framer,
     FromHere,
@@ -33,10 +33,10 @@ from ddpmon.remote.channel import (
     from_there,
 )
 
-HELD_S = 0.3
+HELD_MESSAGES_S = 0.3
 """Seconds for which ssh's messages are held back: if ssh ends meanwhile, they are its reason and are printed once, with
 the error."""
-END_S = 2.0
+SSH_END_S = 2.0
 GENTLE_S = 0.5
 _LAST_WORDS_S = 0.2
 """Seconds for which ssh's standard error is read after its end, because another process (ControlPersist) may hold it
@@ -115,7 +115,7 @@ class Line:
         self._has_greeted = True
         self._early = came[match.end() :]
         version = match[2].decode()
-        if int(match[1]) != PROTOCOL:
+        if int(match[1]) != CHANNEL_PROTOCOL:
             raise UnreachableError(
                 f"{self.where} has ddpmon {version}, which is incompatible with the version here; try {self._fallback}"
             )
@@ -152,7 +152,7 @@ class Line:
     def why(self) -> str:
         """Wait for the end of the line, and return its reason in one line."""
         try:
-            code = self._ssh.wait(END_S)
+            code = self._ssh.wait(SSH_END_S)
         except subprocess.TimeoutExpired:
             return f"{self.where}: ddpmon on that machine no longer answers"
         self._ended.wait(_LAST_WORDS_S)
@@ -193,7 +193,7 @@ class Line:
         return f"{self.where}: {'the connection is lost' if self._has_greeted else 'cannot be reached'} ({detail})"
 
     def _read_errors(self) -> None:
-        """Read ssh's standard error, and print it after `HELD_S`."""
+        """Read ssh's standard error, and print it after `HELD_MESSAGES_S`."""
         while True:
             try:
                 data = os.read(self._errors, _CHUNK)
@@ -205,7 +205,7 @@ class Line:
             with self._lock:
                 self._unshown += data
             if self._passes_on:
-                later = threading.Timer(0.0 if self._has_greeted else HELD_S, self._show)
+                later = threading.Timer(0.0 if self._has_greeted else HELD_MESSAGES_S, self._show)
                 later.daemon = True
                 later.start()
         self._ended.set()
@@ -239,7 +239,7 @@ class Line:
         except subprocess.TimeoutExpired:
             self.hang_up()
             try:
-                self._ssh.wait(END_S)
+                self._ssh.wait(SSH_END_S)
             except subprocess.TimeoutExpired:
                 self._ssh.kill()
                 self._ssh.wait()

@@ -22,7 +22,7 @@ bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
 
 from __future__ import annotations
 
-from ddpmon.runs.changing import NAME, check_name, create, rename, save, text, update
+from ddpmon.runs.changing import NAME_PATTERN, check_name, create, rename, save, text, update
 from ddpmon.runs.folders import (
     home,
     ingest_address,

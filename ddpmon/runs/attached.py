@@ -18,7 +18,7 @@ REFUSED = "refused"
 """The probe cannot be injected into the rank."""
 ENDED = "ended"
 """The rank's process has ended."""
-STATES = (ENTERING, WAITING, STARTING, IN, REFUSED, ENDED)
+ENTRY_STATES = (ENTERING, WAITING, STARTING, IN, REFUSED, ENDED)
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from ddpmon.runs.lookup import all_runs
 from ddpmon.runs.run import Run, load
 from ddpmon.runs.writing import write
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0
 """Longest time, in seconds, that a writer waits for another one."""
 
 
 def check_name(name: str, argument: str = "--name") -> str:
     """Return the name if it is valid as an argument and as part of a path; raise UsageError otherwise."""
-    if not NAME.fullmatch(name):
+    if not NAME_PATTERN.fullmatch(name):
         raise UsageError(f"{argument} {name!r}: use at most 64 letters, digits, '.', '_' and '-'")
     return name
 

@@ -17,7 +17,7 @@ from ddpmon.runs import reading
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.writing import write
 
-VARIABLE = "DDPMON_HUB_KEY"
+HUB_KEY_VARIABLE = "DDPMON_HUB_KEY"
 _KEY = re.compile(r"[0-9a-f]{64}")
 _WANTED = "a key has 64 hexadecimal digits; ddpmon key FILE creates a valid key"
 _MOST_BYTES = 1024
@@ -38,11 +38,11 @@ def given(file: Path | None, environment: Mapping[str, str]) -> str:
     """Return the key from a file, or else from the environment. Raise UsageError if it is missing or not private."""
     if file is not None:
         return _read(file)
-    if VARIABLE not in environment:
+    if HUB_KEY_VARIABLE not in environment:
         raise UsageError(
-            f"--hub needs a key: create one with ddpmon key FILE, and give --hub-key FILE, or set {VARIABLE}"
+            f"--hub needs a key: create one with ddpmon key FILE, and give --hub-key FILE, or set {HUB_KEY_VARIABLE}"
         )
-    return _checked(environment[VARIABLE], f"${VARIABLE}")
+    return _checked(environment[HUB_KEY_VARIABLE], f"${HUB_KEY_VARIABLE}")
 
 
 def _read(path: Path) -> str:

@@ -5,8 +5,8 @@
     <run>/logs/launcher.log                                                        the launcher of the ranks
 
 The lines of one rank keep their order. Lines of different ranks are ordered only by the time of reading. Memory is
-bounded: only the last `KEPT` lines are held, each cut to `LONGEST` characters. If a file grew by more than `CHUNK`
-bytes between two readings, only its end is read.
+bounded: only the last `MAX_KEPT_LINES` lines are held, each cut to `MAX_LINE_CHARS` characters. If a file grew by more
+than `CHUNK` bytes between two readings, only its end is read.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ddpmon.runs import Run, run_dir
 from ddpmon.runs.plain_file import opened
 from ddpmon.runs.rotated import older
 
-KEPT = 5_000
+MAX_KEPT_LINES = 5_000
 CHUNK = 64 * 1024
-LONGEST = 1_000
+MAX_LINE_CHARS = 1_000
 _BREAK = re.compile(r"\r\n|\n")
 _AHEAD = 64
 """Number of following entries in which a line with the same text is searched."""
@@ -182,10 +182,10 @@ class _File:
 
 
 def _tidy(line: str) -> str:
-    """Return a line as a terminal shows it: only the text after the last carriage return, cut to LONGEST."""
+    """Return a line as a terminal shows it: only the text after the last carriage return, cut to MAX_LINE_CHARS."""
     last = next((part for part in reversed(line.split("\r")) if part.strip()), "")
-    text = plain(last[: 4 * LONGEST]).rstrip()
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    text = plain(last[: 4 * MAX_LINE_CHARS]).rstrip()
+    return text if len(text) <= MAX_LINE_CHARS else text[: MAX_LINE_CHARS - 1] + "…"
 
 
 class Reader:
@@ -220,7 +220,7 @@ def _first_rank(run: Run) -> int:
 
 
 class Log:
-    """The last lines of a run, folded. `total` counts all entries so far; only the last `KEPT` are held."""
+    """The last lines of a run, folded. `total` counts all entries so far; only the last `MAX_KEPT_LINES` are held."""
 
     def __init__(self, read: Callable[[], list[Said]]) -> None:
         self._read = read
@@ -239,9 +239,9 @@ class Log:
         if not printed:
             return []
         new = fold(self.entries[len(self.entries) - self._newest :], printed)
-        self._newest = min(KEPT, len(new))
+        self._newest = min(MAX_KEPT_LINES, len(new))
         self.entries += new
-        del self.entries[:-KEPT]
+        del self.entries[:-MAX_KEPT_LINES]
         self.total += len(new)
         self.changes += 1
         return new

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path("/proc")
-MOUNTS = ROOT / "self/mounts"
-PTRACE_SCOPE = ROOT / "sys/kernel/yama/ptrace_scope"
+PROC_ROOT = Path("/proc")
+MOUNTS = PROC_ROOT / "self/mounts"
+PTRACE_SCOPE = PROC_ROOT / "sys/kernel/yama/ptrace_scope"
 """File with Yama's limit on which processes debuggers may attach to (ptrace(2)); missing without Yama."""
 _DEAD = "ZX"
 _STAT_FIELDS = 50
@@ -48,7 +48,7 @@ class Stat(NamedTuple):
 
 def pids() -> Iterator[int]:
     """Yield the pid of every visible process."""
-    for entry in os.scandir(ROOT):
+    for entry in os.scandir(PROC_ROOT):
         if entry.name.isdecimal():
             yield int(entry.name)
 
@@ -71,7 +71,7 @@ def children(of: Mapping[int, Stat] | None = None) -> dict[int, list[int]]:
 
 def exists(pid: int) -> bool:
     """Return whether a process with this pid exists, including zombies."""
-    return (ROOT / str(pid)).exists()
+    return (PROC_ROOT / str(pid)).exists()
 
 
 def stat(pid: int) -> Stat | None:
@@ -109,7 +109,7 @@ def innermost_pid(pid: int) -> int:
 def owner(pid: int) -> int | None:
     """Return the id of the user that a process belongs to; None if it is gone."""
     try:
-        return (ROOT / str(pid)).stat().st_uid
+        return (PROC_ROOT / str(pid)).stat().st_uid
     except OSError:
         return None
 
@@ -126,14 +126,14 @@ def environment(pid: int) -> list[bytes]:
 
 def executable(pid: int) -> str:
     """Return the path of the program that a process runs, as the kernel writes it. Raise OSError."""
-    return os.readlink(ROOT / str(pid) / "exe")
+    return os.readlink(PROC_ROOT / str(pid) / "exe")
 
 
 def thread_names(pid: int) -> list[str]:
     """Return the names of a process's threads, at most 15 bytes each, without threads that end meanwhile."""
     names = []
     with contextlib.suppress(OSError):
-        for thread in os.listdir(ROOT / str(pid) / "task"):
+        for thread in os.listdir(PROC_ROOT / str(pid) / "task"):
             with contextlib.suppress(OSError):
                 names.append(_text(pid, f"task/{thread}/comm").rstrip("\n"))
     return names
@@ -201,7 +201,7 @@ def _has(mask: str, number: int) -> bool:
 
 def descriptor_path(descriptor: int, pid: int | None = None) -> str:
     """Return a path that opens a process's descriptor anew. Without a pid, the process is this one."""
-    return f"{ROOT}/{'self' if pid is None else pid}/fd/{descriptor}"
+    return f"{PROC_ROOT}/{'self' if pid is None else pid}/fd/{descriptor}"
 
 
 def descriptor_link(descriptor: int, pid: int | None = None) -> str:
@@ -212,14 +212,14 @@ def descriptor_link(descriptor: int, pid: int | None = None) -> str:
 def descriptors(pid: int) -> Iterator[tuple[int, str]]:
     """Yield every descriptor of a process with its `descriptor_link`; nothing if that is not readable."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(ROOT / str(pid) / "fd"):
+        for name in os.listdir(PROC_ROOT / str(pid) / "fd"):
             with contextlib.suppress(OSError):  # The descriptor was closed meanwhile.
                 yield int(name), descriptor_link(int(name), pid)
 
 
 def descriptors_readable(pid: int) -> bool:
     """Return whether this process may read the descriptors of another, and other data with the same protection."""
-    return os.access(ROOT / str(pid) / "fd", os.R_OK | os.X_OK)
+    return os.access(PROC_ROOT / str(pid) / "fd", os.R_OK | os.X_OK)
 
 
 # --- this process and its machine ----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def core_ticks() -> dict[int, list[int]]:
     """Return each online core's line in /proc/stat (proc_stat(5)), by the core's number; empty if there are none."""
     rows: dict[int, list[int]] = {}
     with contextlib.suppress(OSError, ValueError):
-        for line in (ROOT / "stat").read_text().splitlines():
+        for line in (PROC_ROOT / "stat").read_text().splitlines():
             name, *fields = line.split()
             if name[:3] == "cpu" and name != "cpu":
                 rows[int(name[3:])] = [int(field) for field in fields]
@@ -255,20 +255,20 @@ def boot_id() -> str:
 @functools.cache
 def _read_boot_id() -> str:
     """Read the identity once, because a later read can fail if no descriptor is free."""
-    return (ROOT / "sys/kernel/random/boot_id").read_text().strip()
+    return (PROC_ROOT / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def pid_namespace() -> str:
     """Return the pid namespace of this process, such as "pid:[4026531836]"; "" if the kernel does not report it."""
     try:
-        return os.readlink(ROOT / "self/ns/pid")
+        return os.readlink(PROC_ROOT / "self/ns/pid")
     except OSError:
         return ""
 
 
 def _text(pid: int, name: str) -> str:
-    return (ROOT / str(pid) / name).read_text(errors="replace")
+    return (PROC_ROOT / str(pid) / name).read_text(errors="replace")
 
 
 def _bytes(pid: int, name: str) -> bytes:
-    return (ROOT / str(pid) / name).read_bytes()
+    return (PROC_ROOT / str(pid) / name).read_bytes()

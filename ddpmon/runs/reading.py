@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ddpmon.runs.plain_file import content
 
-LARGEST = 1 << 24
+MAX_FILE_BYTES = 1 << 24
 """Largest size, in bytes, of a file to read. run.json stays smaller even with the longest command line."""
 _SHOWN = 40
 """Most characters of a wrong value that an error shows."""
@@ -25,7 +25,7 @@ Checked = TypeVar("Checked")
 def read(path: Path) -> Any:
     """Return the parsed JSON of a ddpmon file. Raise FileNotFoundError, or ValueError with a short reason."""
     try:
-        return json.loads(content(path, LARGEST))
+        return json.loads(content(path, MAX_FILE_BYTES))
     except FileNotFoundError:
         raise
     except OSError as error:

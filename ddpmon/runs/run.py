@@ -21,7 +21,7 @@ YEAR_10000 = 253_402_300_800.0
 """Unix time, in seconds, of the year 10000; a later value is not a date."""
 STOPPED_CODE = 130
 """Exit code of a run that was stopped, in whichever way: the same as after Ctrl-C."""
-START_S = 10.0
+STARTING_RUN_S = 10.0
 """Seconds after its creation for which a run without a supervisor counts as starting."""
 
 
@@ -154,7 +154,7 @@ class Run:
         and recorded no end, or the exit code is unknown. "unknown": not visible from here; see `elsewhere`.
         """
         if not self.ended:
-            if (self.supervisor is None and time.time() - self.created_at < START_S) or self.supervised():
+            if (self.supervisor is None and time.time() - self.created_at < STARTING_RUN_S) or self.supervised():
                 return "running"
             now = self
             with contextlib.suppress(RunNotFoundError):  # The run may have ended since this object was read.
@@ -245,7 +245,7 @@ def check_values(run: Run) -> None:
     for name, (value, least, end) in numbers.items():
         if value is not None and not least <= value < end:
             raise ValueError(f"{name} is {value:.12g}")
-    if wrong := next((each.state for each in run.attached if each.state not in attached.STATES), None):
+    if wrong := next((each.state for each in run.attached if each.state not in attached.ENTRY_STATES), None):
         raise ValueError(f"attached: state is {wrong[:40]!r}")
     if run.hub_at:
         from ddpmon import addresses

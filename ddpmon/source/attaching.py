@@ -12,7 +12,7 @@ from ddpmon.source.live import LiveSource
 from ddpmon.source.protocol import Source
 from ddpmon.source.recorded import RecordedSource
 
-ANSWER_S = 10.0
+FIRST_ANSWER_S = 10.0
 """Longest wait for the first answer of a hub, in seconds, including a hub that is just being restarted."""
 
 
@@ -31,7 +31,7 @@ def attach(run: Run) -> Source:
     return LiveSource(run)
 
 
-def snapshot_now(run: Run, answer_s: float = ANSWER_S) -> Snapshot | None:
+def snapshot_now(run: Run, answer_s: float = FIRST_ANSWER_S) -> Snapshot | None:
     """Return the run's current snapshot; return None if the hub does not answer or there is no readable recording.
 
     Args:

@@ -14,7 +14,7 @@ from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Reader
 from ddpmon.source.protocol import EndedSource, TapePosition
 
-FRAME_S = 0.25
+REPLAY_FRAME_S = 0.25
 SLOWEST, FASTEST = 0.125, 1024.0
 PIECES = 60
 """Number of equal parts into which `skip` divides a recording."""
@@ -142,7 +142,7 @@ class ReplaySource(EndedSource):
                 self._turn.wait()
                 self._move()
             if not self._closing and not self._pressed:
-                self._turn.wait(FRAME_S)
+                self._turn.wait(REPLAY_FRAME_S)
                 self._move()
             if self._closing:
                 return None

@@ -9,7 +9,15 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.over_time.history import BINS, LOW_IS_WORST, History, SavedHistory, Spread, row_spread, rows_of
+from ddpmon.analysis.over_time.history import (
+    LOW_IS_WORST,
+    ROWS_PER_LEVEL,
+    History,
+    SavedHistory,
+    Spread,
+    row_spread,
+    rows_of,
+)
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Sample, Scalar, Series, SeriesView
@@ -192,7 +200,7 @@ class Histories:
         """Return the end of the last second that is in the history of samples, or 0.0 if there is none."""
         return self._second + 1.0
 
-    def saved(self, most: int = BINS) -> SavedHistories:
+    def saved(self, most: int = ROWS_PER_LEVEL) -> SavedHistories:
         """Return the histories for a recording, with the latest `most` rows of each resolution."""
         logged = {name: history.saved(most) for name, history in self._logged.items()}
         return SavedHistories(self._steps.saved(most), self._samples.saved(most), logged)

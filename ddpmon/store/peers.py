@@ -56,7 +56,7 @@ def process_key(pid: int, through: int) -> int:
     return through << PID_BITS | pid
 
 
-MOST = 256
+MAX_REFUSAL_COUNTS = 256
 """Largest number of counts, one per rank and kind of refusal. Further kinds are counted together as REST."""
 STRANGER = "message of a process that is not a rank of this run"
 NO_KEY = "connection of a hub with an unknown key"
@@ -81,7 +81,7 @@ class Refusals:
 
         """
         key = (rank, kind)
-        if key not in self._counts and len(self._counts) >= MOST:
+        if key not in self._counts and len(self._counts) >= MAX_REFUSAL_COUNTS:
             key = (None, REST)
         if key not in self._counts:
             printable = "".join(character if character.isprintable() else "?" for character in why)

@@ -29,10 +29,10 @@ from ddpmon.messages.nodes import End
 from ddpmon.runs import Process
 from ddpmon.store.peers import Peer, process_key
 
-SILENT_S = 3.0
+PROCESS_SILENCE_S = 3.0
 SAMPLE_US = 1_300_000
 """Longest time in µs before a sample that its values may cover."""
-SAMPLES = 30
+MAX_SAMPLES = 30
 """Number of latest samples to store of a process. At one per second, they cover about the window of steps."""
 
 
@@ -93,7 +93,7 @@ class RankProcess:
     epoch: int | None = None
     """Current epoch of the training, counted from 1."""
     epochs: int | None = None
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     """Its latest samples, the oldest first."""
     layouts: dict[int, Layout] = field(default_factory=dict)
     """Layouts of its buckets by number, if buckets are recorded."""
@@ -119,7 +119,7 @@ class RankProcess:
     """Reason why the kernel does not let it run, or None if it may run."""
     worker: Worker | None = None
     """The DataLoader worker that the rank waits for in a stall."""
-    on_cores: deque[tuple[int, CpuRivals, frozenset[int]]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    on_cores: deque[tuple[int, CpuRivals, frozenset[int]]] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     """Its reports about CPU cores, the oldest first: (time of its latest sample in µs, competitors for its cores, cores
     on which it may run)."""
     stack_samples: StackSamples | None = None
@@ -274,7 +274,7 @@ class RankProcess:
             return "left"
         if self.dead:
             return "dead"
-        return "ok" if now - self.heard_at <= SILENT_S else "silent"
+        return "ok" if now - self.heard_at <= PROCESS_SILENCE_S else "silent"
 
     def count_new_steps(self, steps: Iterable[Step]) -> list[Step]:
         """Return the steps that were not received before, and count them as received."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from ddpmon.messages import NO_RANK, PHASES, STAGE_ENDED, STAGE_GROUP, GpuUser, Hello
+from ddpmon.messages import NO_USER_RANK, PHASES, STAGE_ENDED, STAGE_GROUP, GpuUser, Hello
 from ddpmon.runs import Process
 from ddpmon.store.peers import STRANGER, Peer, Refusals, process_key
 from ddpmon.store.processes import RankProcess
 
 STANDS_S = 10.0
 """Seconds since a live rank's last message for which the current attempt counts as running."""
-UNHEARD_S = 2.5
+UNHEARD_RANK_S = 2.5
 """Seconds without a message, while other ranks send some, after which steps are aligned without a rank. Ranks send a
 heartbeat every second."""
 PAST_WORLDS = 1000
@@ -98,7 +98,7 @@ class Registry:
     @property
     def unheard_ranks(self) -> list[int]:
         """Return the ranks that are silent, never sent a message in this attempt, or whose step records are missing."""
-        heard_at = max((process.heard_at for process in self.process_of_rank.values()), default=0.0) - UNHEARD_S
+        heard_at = max((process.heard_at for process in self.process_of_rank.values()), default=0.0) - UNHEARD_RANK_S
         return [
             rank
             for rank in range(self.world_size)
@@ -374,7 +374,7 @@ class Registry:
         """Return the other processes on a rank's GPU, with their rank numbers if they are ranks."""
         others = [self.processes.get(process_key(user.pid, process.hello.through)) for user in process.hello.gpu_users]
         return [
-            replace(user, rank=other.rank if other and self.is_seated(other) else NO_RANK)
+            replace(user, rank=other.rank if other and self.is_seated(other) else NO_USER_RANK)
             for user, other in zip(process.hello.gpu_users, others, strict=True)
         ]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ddpmon.analysis.evidence import Memory
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.analysis.processes.conditions import MEASURED, Conditions
+from ddpmon.analysis.processes.conditions import SAMPLED_FIELDS, Conditions
 from ddpmon.analysis.statistics.trend import Floors
 from ddpmon.messages import MAX_US, SAMPLED, Sample
 from ddpmon.store.processes import SAMPLE_US, RankProcess
@@ -38,7 +38,7 @@ GROWING = ("rss_bytes", "worker_bytes", "gpu_used_bytes", "gpu_reserved_bytes")
 _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.field) for row in SAMPLED if row.name in _NAMED)
 """(quantity, field of `Sample`) for each quantity that findings use as evidence."""
-_MEANT = tuple(dict.fromkeys([*MEASURED, *(field for _, field in _OF_KINDS)]))
+_MEANT = tuple(dict.fromkeys([*SAMPLED_FIELDS, *(field for _, field in _OF_KINDS)]))
 """Fields of `Sample` to average. One call reads all of them, because thousands of ranks have thirty samples each."""
 _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
@@ -158,7 +158,7 @@ def _conditions(process: RankProcess, samples: Sequence[Sample], **more: Any) ->
         if missing < len(column):
             values = [value for value in column if value is not None] if missing else column
             means[field] = sum(values) / len(values)
-    fields: dict[str, Any] = {field: means.get(field) for field in MEASURED}
+    fields: dict[str, Any] = {field: means.get(field) for field in SAMPLED_FIELDS}
     rivals, affinity = process.cores_until(samples[-1].time_us if samples else MAX_US)
     held = [s.throttles for s in samples if s.gpu_throttled]
     most = Counter(held).most_common(1) if held else []

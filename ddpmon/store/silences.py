@@ -10,7 +10,7 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools
 
-MOST = 10_000
+MAX_SILENCES = 10_000
 """Largest number of silences to store. The oldest are dropped first."""
 
 
@@ -28,7 +28,7 @@ class Silences:
     """The silences of a run, in the order of their steps."""
 
     def __init__(self, recorded: Iterable[Silence] = ()) -> None:
-        self._all = sorted(recorded, key=_begin)[-MOST:]
+        self._all = sorted(recorded, key=_begin)[-MAX_SILENCES:]
         self._changed: dict[tuple[int, int], Silence] = {}
 
     def add(self, attempt: int, first: int, last: int, ranks: Sequence[int]) -> None:
@@ -42,7 +42,7 @@ class Silences:
         silence = Silence(attempt, first, last, tuple(ranks))
         self._all.append(silence)
         self._changed[_begin(silence)] = silence
-        del self._all[:-MOST]
+        del self._all[:-MAX_SILENCES]
 
     def take_changed(self) -> list[Silence]:
         """Return the silences that are not recorded yet: new ones, and those that have grown."""

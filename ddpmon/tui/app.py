@@ -73,7 +73,7 @@ class DdpmonApp(ShowingApp):
         self.key_queue = KeyQueue(self, self._dispatch_key)
 
     def on_mount(self) -> None:
-        self.set_interval(key_queue.GIVE_UP_S, self.key_queue.give_up_waiting)
+        self.set_interval(key_queue.MAX_KEY_WAIT_S, self.key_queue.give_up_waiting)
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

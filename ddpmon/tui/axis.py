@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ddpmon import numbers
 
-APART = 14
+MIN_LABEL_DISTANCE = 14
 """Minimum distance from the start of one label to the next, in columns."""
 _MOST = 6
 """Maximum number of labels after the first one."""
@@ -21,7 +21,7 @@ def place_labels(of: Callable[[float], str], columns: int) -> str:
         columns: Width of the chart above the axis.
 
     """
-    ticks = max(1, min(_MOST, columns // APART))
+    ticks = max(1, min(_MOST, columns // MIN_LABEL_DISTANCE))
     text = ""
     for tick in range(ticks + 1):
         label = of(tick / ticks)

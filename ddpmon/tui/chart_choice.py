@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Quantity, Snapshot
-from ddpmon.messages.quantities import LOG, NUMBER, STEP
+from ddpmon.messages.quantities import LOGGED_PLACE, NUMBER, STEP
 from ddpmon.tui.lines import plain_text
 
 SMOOTHINGS = (0.0, 0.6, 0.9)
@@ -20,12 +20,12 @@ def quantity_named(name: str) -> Quantity:
         return QUANTITIES[name]
     logged = plain_text(name.removeprefix(LOGGED))
     title = f"{logged} (logged)" if logged in _CHARTED else logged
-    return Quantity(name, NUMBER, title, "", LOG, worse="", chart=title)
+    return Quantity(name, NUMBER, title, "", LOGGED_PLACE, worse="", chart=title)
 
 
 def measured_each(shown: Quantity) -> str:
     """Return what one point of a quantity stands for: a "step", a "second", or a logged "value"."""
-    return {STEP: "step", LOG: "value"}.get(shown.where, "second")
+    return {STEP: "step", LOGGED_PLACE: "value"}.get(shown.where, "second")
 
 
 @dataclass(frozen=True)

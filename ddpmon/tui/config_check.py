@@ -25,9 +25,11 @@ def problems() -> Iterator[UsageError]:
     if (screen := given.get("first_screen")) not in SCREENS:
         yield given.wrong("first_screen", screen, ", ".join(SCREENS))
     if columns := given.get("ranks.columns"):
-        from ddpmon.tui.widgets.columns import COLUMNS
+        from ddpmon.tui.widgets.columns import RANK_COLUMNS
 
-        yield from (given.wrong("ranks.columns", each, ", ".join(COLUMNS)) for each in columns if each not in COLUMNS)
+        yield from (
+            given.wrong("ranks.columns", each, ", ".join(RANK_COLUMNS)) for each in columns if each not in RANK_COLUMNS
+        )
     try:
         if given.keys:
             from ddpmon.tui import keymap, keys

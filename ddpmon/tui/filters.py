@@ -69,11 +69,11 @@ def parse_filter(text: str) -> Filter:
     return Filter(" ".join(words), tuple(_term(word) for word in words))
 
 
-QUANTITIES: dict[str, Callable[[RankView], float | None]] = {
+QUANTITY_FILTERS: dict[str, Callable[[RankView], float | None]] = {
     row.filter_word: row.on_screen for row in messages.QUANTITIES.values()
 }
 _TRAFFIC = {row.filter_word for row in messages.QUANTITIES.values() if row.unit == BYTES_PER_S}
-STATES: dict[str, Test] = {
+STATE_FILTERS: dict[str, Test] = {
     "ok": lambda rank: rank.health == "ok",
     "slow": lambda rank: rank.over_median is not None and rank.over_median >= NOTABLE,
     "silent": lambda rank: rank.health == "silent",
@@ -91,21 +91,21 @@ def _term(word: str) -> Test:
         return lambda rank: not inner(rank)
     match = _TERM.fullmatch(word)
     if match is None:
-        return _ranks(word) if _RANKS.fullmatch(word) else STATES.get(word) or _host(word)
+        return _ranks(word) if _RANKS.fullmatch(word) else STATE_FILTERS.get(word) or _host(word)
     name, sign, value = match.groups()
-    if name in QUANTITIES:
+    if name in QUANTITY_FILTERS:
         return _quantity(word, name, sign, value)
     if name not in {"rank", "host", "state"}:
-        raise FilterError(f"{word}: there is no {name}; try rank host state {' '.join(QUANTITIES)}")
+        raise FilterError(f"{word}: there is no {name}; try rank host state {' '.join(QUANTITY_FILTERS)}")
     if sign not in ":=":
         raise FilterError(f"{word}: write {name}:…, or the name of a quantity")
     if name == "host" and value:
         return _host(value)
-    if name == "state" and value in STATES:
-        return STATES[value]
+    if name == "state" and value in STATE_FILTERS:
+        return STATE_FILTERS[value]
     if name == "rank" and _RANKS.fullmatch(value):
         return _ranks(value)
-    usage = {"rank": "rank:13 or rank:0-7,12", "host": "host:NAME", "state": f"state: one of {' '.join(STATES)}"}
+    usage = {"rank": "rank:13 or rank:0-7,12", "host": "host:NAME", "state": f"state: one of {' '.join(STATE_FILTERS)}"}
     raise FilterError(f"{word}: {usage[name]}")
 
 
@@ -125,7 +125,7 @@ def _quantity(word: str, name: str, sign: str, value: str) -> Test:
         number = float(value.removesuffix(suffix or "%")) * kilo ** (_SUFFIXES.index(suffix) + 1 if suffix else 0)
     except ValueError:
         raise FilterError(f"{word}: a number must follow {name}{sign}") from None
-    get, compare = QUANTITIES[name], _COMPARE[sign]
+    get, compare = QUANTITY_FILTERS[name], _COMPARE[sign]
 
     def test(rank: RankView) -> bool:
         measured = get(rank)

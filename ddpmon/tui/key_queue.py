@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-GIVE_UP_S = 1.0
+MAX_KEY_WAIT_S = 1.0
 """Longest wait for a key to be handled, in seconds. A dialog that closes can lose a key, which must not block the
 next."""
 
@@ -59,8 +59,8 @@ class KeyQueue:
             await self._dispatch_next()
 
     async def give_up_waiting(self) -> None:
-        """Send the next key if the previous one was lost; call this every `GIVE_UP_S` seconds."""
-        if self._under_way_since is not None and time.monotonic() - self._under_way_since > GIVE_UP_S:
+        """Send the next key if the previous one was lost; call this every `MAX_KEY_WAIT_S` seconds."""
+        if self._under_way_since is not None and time.monotonic() - self._under_way_since > MAX_KEY_WAIT_S:
             await self._dispatch_next()
 
     async def _dispatch_next(self) -> None:

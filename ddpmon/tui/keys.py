@@ -168,7 +168,7 @@ def _configured() -> tuple[Key, ...]:
         return DEFAULT_KEYS
 
 
-KEYS = _configured()
+SCREEN_KEYS = _configured()
 """The keys after the replacements in the config file."""
 
 
@@ -176,7 +176,7 @@ def bindings(view: ViewName) -> list[Binding]:
     """Return the keys of a screen as Textual's bindings."""
     from textual.binding import Binding
 
-    by_key = {(key.keys, key.action): key for key in KEYS if view in key.views}
+    by_key = {(key.keys, key.action): key for key in SCREEN_KEYS if view in key.views}
     return [Binding(key.keys, key.action, key.label, show=False, priority=key.keys == FIXED) for key in by_key.values()]
 
 
@@ -189,7 +189,7 @@ def needed_actions(view: ViewName) -> set[str]:
     """Return the names in `screen.do(…)` that a screen's keys need, so that none of the keys is dead."""
     from textual.actions import parse
 
-    actions = (parse(key.action) for key in KEYS if view in key.views)
+    actions = (parse(key.action) for key in SCREEN_KEYS if view in key.views)
     return {str(parameters[0]) for target, action, parameters in actions if (target, action) == ("screen", "do")}
 
 
@@ -212,7 +212,7 @@ def available(frame: Frame) -> list[Key]:
     playing = frame.cursor is not None
     return [
         key
-        for key in KEYS
+        for key in SCREEN_KEYS
         if (frame.can_stop or not key.stops)
         and not (frame.readonly and key.changes)
         and not (frame.where and (key.changes or key.here))
@@ -244,7 +244,7 @@ def idle_reason(name: str, character: str, frame: Frame) -> str:
         frame: The current frame.
 
     """
-    rows = [key for key in KEYS if name in key.keys.split(",")]
+    rows = [key for key in SCREEN_KEYS if name in key.keys.split(",")]
     here = [key for key in rows if frame.view in key.views]
     if any(key.replay in {None, frame.cursor is not None} for key in here):
         return ""  # if the action is impossible just now, the action itself says why

@@ -14,7 +14,7 @@ from ddpmon.plain import plain
 
 QUIET_S = 60.0
 """Minimum interval in seconds between two notifications of the same severity."""
-MOST = 200
+MAX_NOTIFICATION_CHARS = 200
 """Longest text of a notification, in characters."""
 _WELL, _LOOK, _GRAVE, _STALLED, _OVER = range(5)
 _STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER, "detached": _OVER, "lost": _OVER}
@@ -68,8 +68,8 @@ def notification_sequence(way: str, snapshot: Snapshot, environ: Mapping[str, st
     if way not in {"desktop", "both"}:
         return written
     last = snapshot.events[-1].text if snapshot.events else snapshot.state
-    title = plain(f"ddpmon {snapshot.run.name}")[: MOST // 4]
-    body = plain(snapshot.verdict or last)[:MOST]
+    title = plain(f"ddpmon {snapshot.run.name}")[: MAX_NOTIFICATION_CHARS // 4]
+    body = plain(snapshot.verdict or last)[:MAX_NOTIFICATION_CHARS]
     # ConEmu could run a text that begins with a number as a command. A semicolon ends a title.
     texts = {"9": f"9;{title}: {body}", "777": f"777;notify;{title.replace(';', ',')};{body.replace(';', ',')}"}
     protocol = _protocol(environ)

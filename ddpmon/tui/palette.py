@@ -95,8 +95,8 @@ THEMES = (
     _theme("ddpmon-light", _LIGHT, "#ffffff", "#edf1f5", dark=False),
 )
 
-VARIABLE = "DDPMON_THEME"
-_CHOICES = dict(zip(config.THEMES, (*(theme.name for theme in THEMES), ANSI_THEME), strict=True))
+THEME_VARIABLE = "DDPMON_THEME"
+_CHOICES = dict(zip(config.THEME_NAMES, (*(theme.name for theme in THEMES), ANSI_THEME), strict=True))
 _LIGHT_BACKGROUNDS = {"7", "15"}
 """White and bright white, by the numbers of a terminal's colours in COLORFGBG."""
 _STYLE = re.compile(r"(?:(?:bold|italic|underline|reverse) )*(?:on )?#[0-9a-fA-F]{6}")
@@ -124,12 +124,12 @@ def chosen_theme(environment: Mapping[str, str]) -> str | None:
         UsageError: DDPMON_THEME names no theme.
 
     """
-    choice = environment.get(VARIABLE, "").strip()
+    choice = environment.get(THEME_VARIABLE, "").strip()
     if choice:
         try:
             return theme_name(choice if choice in own_themes() else choice.lower())
         except UsageError as error:
-            raise UsageError(f"{VARIABLE}: {error}") from None
+            raise UsageError(f"{THEME_VARIABLE}: {error}") from None
     _, separator, background = environment.get("COLORFGBG", "").rpartition(";")
     return "ddpmon-light" if separator and background in _LIGHT_BACKGROUNDS else None
 
@@ -146,7 +146,7 @@ def first_theme(textuals: str, environment: Mapping[str, str], remembered: objec
     """
     if few_colours:
         return ANSI_THEME
-    if not environment.get(VARIABLE, "").strip() and isinstance(remembered, str):
+    if not environment.get(THEME_VARIABLE, "").strip() and isinstance(remembered, str):
         return remembered
     return chosen_theme(environment) or ("ddpmon-dark" if textuals == "textual-dark" else textuals)
 

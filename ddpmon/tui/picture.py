@@ -26,7 +26,7 @@ DOT = 1.9
 _TEXT = re.compile(r'<text class="([^"]*)" x="([^"]*)" y="([^"]*)"([^>]*)>([^<]*)</text>')
 _BITS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 """Column and row of each dot of a braille character, the lowest bit first."""
-PAUSE_S = 0.1
+PAINT_PAUSE_S = 0.1
 """Seconds after which the changes of a key or a frame are laid out and painted."""
 WHOLE_FRAMES = 3
 """Number of consecutive frames without a missing part after which a picture is complete."""
@@ -51,7 +51,7 @@ async def draw_until(
     *,
     frames: int | None = None,
     within_s: float = 0.0,
-    pause_s: float = PAUSE_S,
+    pause_s: float = PAINT_PAUSE_S,
 ) -> bool:
     """Run a dashboard without a terminal until `look` accepts the screen; return whether it did.
 

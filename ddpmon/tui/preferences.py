@@ -9,16 +9,16 @@ from ddpmon import runs
 from ddpmon.errors import UnsafePathError
 from ddpmon.runs import plain_file, writing
 
-FILE = "preferences.json"
-MAX_BYTES = 100_000
+PREFERENCES_FILE = "preferences.json"
+MAX_PREFERENCES_BYTES = 100_000
 Values = Mapping[str, object]
 
 
 def saved_choices() -> tuple[dict[str, object], str]:
     """Return the saved choices by name, and a message if the file is damaged."""
-    path = runs.home() / FILE
+    path = runs.home() / PREFERENCES_FILE
     try:
-        values = json.loads(plain_file.content(path, MAX_BYTES))
+        values = json.loads(plain_file.content(path, MAX_PREFERENCES_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return {}, ""
     except (OSError, ValueError, RecursionError):
@@ -45,6 +45,6 @@ class Preferences:
             return
         try:
             self.values = saved_choices()[0] | changed  # another dashboard may have saved other choices
-            writing.write(runs.private_dir(runs.home()) / FILE, self.values)
+            writing.write(runs.private_dir(runs.home()) / PREFERENCES_FILE, self.values)
         except (OSError, UnsafePathError) as error:
             self.trouble = f"cannot remember this choice: {error}"

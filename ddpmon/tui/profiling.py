@@ -16,7 +16,7 @@ from ddpmon.tui.playback import Playback
 from ddpmon.tui.screens.form import Field, Form
 from ddpmon.tui.screens.scrolled import Scrolled, Text
 
-COST = (
+PROFILING_COST = (
     "Profiled steps take longer; means and findings leave them out. The profiler pauses the rank once, for up"
     " to 1 s, longer on a GPU."
 )
@@ -25,8 +25,8 @@ Request = tuple[list[int], int]
 
 def profile_form(palette: Palette) -> Form:
     """Return the form that asks which ranks to profile, and for how many steps; it dismisses with both."""
-    ranks = Field("ranks", "", COST, "the slow rank and one of the others; or as in 2,0")
-    steps = Field("steps", "5", f"1 to {MAX_PROFILED_STEPS}. {COST}")
+    ranks = Field("ranks", "", PROFILING_COST, "the slow rank and one of the others; or as in 2,0")
+    steps = Field("steps", "5", f"1 to {MAX_PROFILED_STEPS}. {PROFILING_COST}")
 
     def take(texts: dict[str, str]) -> Request:
         text = texts["steps"].strip()

@@ -38,10 +38,10 @@ from ddpmon.tui.widgets.loglist import LogList
 from ddpmon.tui.widgets.rankdetail import RankDetail
 from ddpmon.tui.widgets.runlist import RunList
 
-FRAME_S = 0.5
+SCREEN_FRAME_S = 0.5
 FIRST_FRAME_S = 0.05
 """Seconds between frames before the first snapshot, so that the screen fills as soon as a snapshot arrives."""
-POLL_S = 0.02
+SNAPSHOT_POLL_S = 0.02
 POLLS = 50
 """Interval in seconds and number of polls of the source after a key that sent it a request."""
 SWITCH_S = 0.01
@@ -146,7 +146,7 @@ class ShowingApp(App[None]):
         self.theme_changed_signal.subscribe(self, self._on_theme_changed)
         self.tick()
         self._first = self.set_interval(FIRST_FRAME_S, self._await_first)
-        self.set_interval(FRAME_S, self.tick)
+        self.set_interval(SCREEN_FRAME_S, self.tick)
 
     def on_unmount(self) -> None:
         self._remember()
@@ -199,7 +199,7 @@ class ShowingApp(App[None]):
     def _await_answer(self) -> None:
         if self._answer is not None:
             self._answer.stop()
-        self._answer = self.set_interval(POLL_S, self._poll_source, repeat=POLLS)
+        self._answer = self.set_interval(SNAPSHOT_POLL_S, self._poll_source, repeat=POLLS)
 
     def _request_view_again(self) -> None:
         """Request the current screen's parts again after its first frame, because some depend on what that frame

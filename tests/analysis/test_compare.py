@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.compare import FEWEST_STEPS, FIRST_STEPS, compare_runs, first_settled_step
+from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, compare_runs, first_settled_step
 from ddpmon.analysis.difference import format_ratio, interval, notes, sentence
 from ddpmon.analysis.statistics.resampling import Ratio
 from ddpmon.messages import Finding
@@ -115,7 +115,7 @@ def test_steps_until_a_run_has_settled_are_left_out():
     found = compare_runs(run(own), run(seed=1))
     assert 60 <= found.a.left_out <= 75
     assert found.outcome == "same"
-    assert found.b.left_out == FIRST_STEPS
+    assert found.b.left_out == EXCLUDED_FIRST_STEPS
 
 
 def test_a_run_that_is_even_has_nothing_but_its_first_steps_left_out():
@@ -188,10 +188,10 @@ def test_a_finding_in_both_is_neither_gone_nor_new():
 
 
 def test_the_fewest_steps_are_enough_to_compare():
-    fewest = FIRST_STEPS + FEWEST_STEPS
+    fewest = EXCLUDED_FIRST_STEPS + MIN_COMPARED_STEPS
     found = compare_runs(run(steps=fewest, late_ms=30), run(steps=fewest, seed=1))
     assert found.outcome == "faster"
-    assert found.a.steps == FEWEST_STEPS
+    assert found.a.steps == MIN_COMPARED_STEPS
 
 
 step_times = st.lists(st.floats(0.5, 5000), min_size=30, max_size=120).map(

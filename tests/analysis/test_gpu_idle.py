@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
 from ddpmon.analysis.over_time.gpu_idle import MAX_WAITING
 from ddpmon.analysis.over_time.heat import Heat, least_cell
 from ddpmon.messages.cells import NOTHING
@@ -20,7 +20,7 @@ def world(steps=90, ranks=2, step_ms=33.0, first=1):
 
 def idle(heat, steps=1):
     """[R, bins] Share of its time in which a GPU did nothing; NaN: not known."""
-    grid = heat.metric_grid("gpu", steps, BINS)
+    grid = heat.metric_grid("gpu", steps, BINS_PER_RESOLUTION)
     assert (grid.low, grid.high) == (0.0, 1.0)
     return np.where(grid.cells == NOTHING, np.nan, (grid.cells.astype(float) - 1) / 253)
 
@@ -59,7 +59,7 @@ def test_less_work_is_worse_so_that_the_idlest_of_folded_ranks_is_shown():
     heat.append(world())
     sampled(heat, 0, [90.0])
     sampled(heat, 1, [30.0])
-    grid = heat.metric_grid("gpu", 8, BINS)
+    grid = heat.metric_grid("gpu", 8, BINS_PER_RESOLUTION)
     hot = grid.cells >= least_cell(grid, 0.5)
     assert not hot[0].any()
     assert hot[1, 1:4].all()
@@ -73,7 +73,9 @@ def test_samples_lie_on_their_ranks_own_clock(ahead_us):
     plain = Heat()
     plain.append(steps)
     sampled(plain, 1, [100.0, 20.0])
-    assert np.array_equal(heat.metric_grid("gpu", 1, BINS).cells, plain.metric_grid("gpu", 1, BINS).cells)
+    assert np.array_equal(
+        heat.metric_grid("gpu", 1, BINS_PER_RESOLUTION).cells, plain.metric_grid("gpu", 1, BINS_PER_RESOLUTION).cells
+    )
     assert (~np.isnan(idle(heat)[1])).any()
 
 

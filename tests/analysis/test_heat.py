@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import (
-    BINS,
+    BINS_PER_RESOLUTION,
     IN_NOISE,
     LATE,
     Heat,
@@ -39,7 +39,7 @@ def values(grid):
 @pytest.mark.parametrize("parts", [1, 7, 60])
 def test_bins_hold_means_however_the_steps_came(steps, parts):
     own = own_times(300, 3, noise=0.2, seed=1)
-    grid = heat_of(own, parts=parts).metric_grid("own", steps, BINS)
+    grid = heat_of(own, parts=parts).metric_grid("own", steps, BINS_PER_RESOLUTION)
     total = own.sum(axis=2)
     number = np.arange(1, 301) // steps
     for place in range(grid.cells.shape[1]):
@@ -53,9 +53,12 @@ def test_bins_hold_means_however_the_steps_came(steps, parts):
 
 
 def test_only_the_last_bins_are_kept_and_memory_does_not_grow():
-    heat = heat_of(own_times(3 * BINS, 2), parts=5)
+    heat = heat_of(own_times(3 * BINS_PER_RESOLUTION, 2), parts=5)
     grid = heat.metric_grid("own", 1, 10_000)
-    assert (grid.cells.shape, grid.first_bin) == ((2, BINS), 3 * BINS - BINS + 1)
+    assert (grid.cells.shape, grid.first_bin) == (
+        (2, BINS_PER_RESOLUTION),
+        3 * BINS_PER_RESOLUTION - BINS_PER_RESOLUTION + 1,
+    )
     assert (grid.cells != NOTHING).all()
 
 
@@ -154,7 +157,7 @@ def mixed(steps, ranks, seed=1):
 
 def lit(heat, steps, metric="own", late=()):
     """[R, columns] Which cells are late, of those with a value."""
-    cells = heat.judged_grid(metric, steps, BINS, late).cells
+    cells = heat.judged_grid(metric, steps, BINS_PER_RESOLUTION, late).cells
     return (cells >= LATE)[:, (cells != NOTHING).all(axis=0)]
 
 
@@ -205,14 +208,14 @@ def test_a_cell_is_late_where_a_finding_says_so():
 
 def test_the_noise_is_told_and_too_few_bins_tell_none():
     heat = heat_of(noisy(2000, 4, 0.05))
-    one, eight, longest = (heat.judged_grid("own", steps, BINS) for steps in (1, 8, 512))
+    one, eight, longest = (heat.judged_grid("own", steps, BINS_PER_RESOLUTION) for steps in (1, 8, 512))
     assert 0.1 < one.noise < 0.5
     assert eight.noise < one.noise / 2
     assert longest.noise is None
     assert set(longest.cells.ravel()) <= {IN_NOISE, NOTHING}
     alone = heat_of(noisy(200, 1))
-    assert alone.judged_grid("own", 1, BINS).noise is None
-    assert alone.judged_grid("step", 1, BINS).noise is not None
+    assert alone.judged_grid("own", 1, BINS_PER_RESOLUTION).noise is None
+    assert alone.judged_grid("step", 1, BINS_PER_RESOLUTION).noise is not None
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
@@ -250,11 +253,11 @@ def test_gaps_and_beginnings_are_nothing_there_too():
     assert heat.judged_grid("own", 1, 10) is None
     heat.append(world_with(own_times(10, 2), first=1))
     heat.append(world_with(own_times(10, 2), first=600))
-    cells = heat.judged_grid("own", 1, BINS).cells
+    cells = heat.judged_grid("own", 1, BINS_PER_RESOLUTION).cells
     assert (cells[:, -10:] == IN_NOISE).all()
     assert (cells[:, :-10] == NOTHING).all()
     for steps in (8, 64, 512, WHOLE_RUN):
-        assert (heat.judged_grid("own", steps, BINS).cells[:, -1] == IN_NOISE).all()
+        assert (heat.judged_grid("own", steps, BINS_PER_RESOLUTION).cells[:, -1] == IN_NOISE).all()
 
 
 @pytest.mark.parametrize("parts", [1, 9])
@@ -262,7 +265,7 @@ def test_gaps_and_beginnings_are_nothing_there_too():
 def test_the_whole_run_is_shown_in_the_finest_columns_in_which_it_fits(last, parts):
     own = own_times(last, 2, noise=0.2, seed=3)
     heat = heat_of(own, parts=parts)
-    for columns in (1, 58, 139, BINS):
+    for columns in (1, 58, 139, BINS_PER_RESOLUTION):
         grid = heat.metric_grid("own", WHOLE_RUN, columns)
         assert grid.cells.shape[1] <= columns
         assert grid.steps == 1 or last // (grid.steps // 2) + 1 > columns

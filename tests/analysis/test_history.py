@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpmon.analysis.over_time.history import BINS, MERGED, POINTS, History, SavedHistory, Spread, row_spread, rows_of
+from ddpmon.analysis.over_time.history import (
+    MERGED,
+    POINTS,
+    ROWS_PER_LEVEL,
+    History,
+    SavedHistory,
+    Spread,
+    row_spread,
+    rows_of,
+)
 
 
 def rows(values, *, first=1, every_s=0.1, known=None, ranks=(0, 1, 2)):
@@ -41,7 +50,7 @@ def test_a_long_run_stays_bounded_and_keeps_its_extremes_and_its_order():
     assert min(series.low) == -5.0
     assert max(series.high) == 99.0
     assert set(series.median) == {2.0}
-    assert sum(len(level.rows) for level in history._levels) < 7 * BINS
+    assert sum(len(level.rows) for level in history._levels) < 7 * ROWS_PER_LEVEL
 
 
 @settings(max_examples=15, deadline=None)
@@ -74,7 +83,7 @@ def test_any_stretch_is_told_whole_and_as_finely_as_it_is_known(count, share, pl
         assert view.seconds[-1] >= end - 0.1 * view.merged
         # The finest level that reaches back so far has at least a quarter of its rows from then on, or it is all.
         age = whole - (end - span)
-        asked = MERGED * age / 0.1 / BINS
+        asked = MERGED * age / 0.1 / ROWS_PER_LEVEL
         assert view.merged <= max(1, MERGED * max(asked, span / 0.1 / points) + MERGED)
 
 
@@ -98,9 +107,9 @@ def test_one_loss_that_is_no_number_stays_visible_however_much_is_merged():
 
 
 def test_steps_without_a_value_do_not_disturb_the_others():
-    known = np.zeros((4 * BINS, 3), bool)
+    known = np.zeros((4 * ROWS_PER_LEVEL, 3), bool)
     known[::3] = True
-    series = history_of(flat(4 * BINS), known=known, batch=4 * BINS).series("own")
+    series = history_of(flat(4 * ROWS_PER_LEVEL), known=known, batch=4 * ROWS_PER_LEVEL).series("own")
     assert {value for value in series.median if value is not None} == {2.0}
     never = history_of(flat(10), known=np.zeros((10, 3), bool), batch=10)
     assert never.recorded == set()
@@ -158,7 +167,7 @@ def test_earlier_it_was_what_it_is_said_to_have_been_and_it_goes_on_from_there(c
     assert all(second <= at for second in seconds)
     # What is missing at the end lies in the row that the cut goes through.
     missing = min(at, count * 0.1) - (seconds[-1] if seconds else 0.0)
-    assert missing <= 0.1 + max(0.0, MERGED * (count * 0.1 - at) / (BINS / MERGED))
+    assert missing <= 0.1 + max(0.0, MERGED * (count * 0.1 - at) / (ROWS_PER_LEVEL / MERGED))
     cut.add(rows(np.full((50, 3), 7.0), first=count + 1))
     series = cut.series("own")
     assert series.seconds == sorted(series.seconds)
@@ -171,9 +180,9 @@ def test_what_is_saved_comes_back():
     again = History.restored(history.saved(), ["own"])
     assert again.view("own", 77.0, None, 300) == history.view("own", 77.0, None, 300)
     assert again.recorded == {"own"}
-    less = History.restored(history.saved(BINS // 4), ["own"]).series("own")
+    less = History.restored(history.saved(ROWS_PER_LEVEL // 4), ["own"]).series("own")
     assert less.seconds[-1] == history.series("own").seconds[-1]
-    assert len(less.seconds) > BINS / 16
+    assert len(less.seconds) > ROWS_PER_LEVEL / 16
 
 
 def test_what_another_version_saved_comes_back_by_name():
@@ -198,7 +207,7 @@ def test_what_another_version_saved_comes_back_by_name():
     [
         SavedHistory(["own"], [(5, b"short")]),
         SavedHistory(["own"], [(0, rows(flat(3)).tobytes())]),
-        SavedHistory(["own"], [(9999, rows(flat(BINS + 1)).tobytes())]),
+        SavedHistory(["own"], [(9999, rows(flat(ROWS_PER_LEVEL + 1)).tobytes())]),
     ],
 )
 def test_what_was_not_saved_so_is_refused(saved):

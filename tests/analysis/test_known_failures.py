@@ -10,7 +10,7 @@ from ddpmon.analysis.processes.explanation import explain_words, is_consequence
 from ddpmon.analysis.processes.failures import Gone, advice, events, first_failure, first_of_attempts, sentence
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.analysis.processes.launcher import Ended
-from ddpmon.exception_text import LONGEST, in_one_line
+from ddpmon.exception_text import MAX_EXCEPTION_CHARS, in_one_line
 from ddpmon.messages import Attempt, Failure
 from tests.analysis.test_hangs import REDUCE, stack
 
@@ -170,7 +170,7 @@ def test_a_long_message_is_told_in_whole_sentences_and_with_its_last_line():
     told = in_one_line(lines)
     assert told.startswith("ValueError: It is wrong. Sentence 0")
     assert told.endswith("says more of it. … Look here")
-    assert len(told) <= LONGEST
+    assert len(told) <= MAX_EXCEPTION_CHARS
     assert in_one_line(lines[:2]) == "ValueError: It is wrong. Sentence 0 says more of it."
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence
-from ddpmon.analysis.steps.named_phases import MAX_NAMES, NamedPhases
+from ddpmon.analysis.steps.named_phases import MAX_REPORTED_NAMES, NamedPhases
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.waits import split_waits
 from ddpmon.messages import Step
@@ -136,7 +136,7 @@ def test_only_the_last_steps_are_kept():
 
 def test_a_script_that_names_every_step_anew_gets_the_largest():
     named, world = named_in([[{f"step {number}": number}] for number in range(1, 201)], 1000)
-    assert set(named.mean_ms(world)) == {f"step {n}" for n in range(201 - MAX_NAMES, 201)}
+    assert set(named.mean_ms(world)) == {f"step {n}" for n in range(201 - MAX_REPORTED_NAMES, 201)}
 
 
 def test_time_before_forward_that_is_worth_having_is_told():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
 from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.messages import Sample
 
@@ -58,7 +58,7 @@ def test_wide_columns_are_means_and_reach_back_further():
     sampled = SampleBins()
     sampled.add(0, "a", gpus(*[0.0, 100.0] * 400, first=1_600))
     assert cells(sampled, 0, seconds=16, columns=50)[0] == [127] * 50
-    assert set(cells(sampled, 0, seconds=1, columns=BINS)[0]) == {1, 254}
+    assert set(cells(sampled, 0, seconds=1, columns=BINS_PER_RESOLUTION)[0]) == {1, 254}
 
 
 def test_samples_that_were_taken_before_count_once():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from ddpmon.analysis.processes.starts import SHARED_S, START_S, Starting, shared_line, start_still_s
+from ddpmon.analysis.processes.starts import SHARED_S, START_PROGRESS_S, Starting, shared_line, start_still_s
 from ddpmon.analysis.run_state import Signs, derive_state
 from ddpmon.messages import Collective, Stack
 
@@ -52,8 +52,8 @@ def test_ranks_that_all_wait_or_rest_stand_still(ranks, seconds, why):
     ("ranks", "why"),
     [
         ([waits(0), works(1, idle=False)], "it computes, downloads or compiles"),
-        ([waits(0), works(1, still_s=START_S.enter - 1)], "its line changed a moment ago"),
-        ([waits(0, still_s=START_S.enter - 1), works(1)], "the other arrived a moment ago"),
+        ([waits(0), works(1, still_s=START_PROGRESS_S.enter - 1)], "its line changed a moment ago"),
+        ([waits(0, still_s=START_PROGRESS_S.enter - 1), works(1)], "the other arrived a moment ago"),
         ([waits(0), Starting(40.0, idle=False)], "it cannot say where it is, but is busy"),
         ([works(0), works(1, SHARED_S - 1)], "nobody waits, and there is no model yet"),
         ([works(0), works(1, idle=False)], "one works at the line where the other rests"),

@@ -7,8 +7,8 @@ import pytest
 from ddpmon.analysis.events import Announcer
 from ddpmon.analysis.evidence import Evidence, Wait
 from ddpmon.analysis.findings import all_findings
-from ddpmon.analysis.kinds.hang import NEAR, NOT_ENFORCED
-from ddpmon.analysis.kinds.kind import NEARLY_ALL
+from ddpmon.analysis.kinds.hang import NEAR_TIMEOUT, NOT_ENFORCED
+from ddpmon.analysis.kinds.kind import USED_UP_SHARE
 from ddpmon.analysis.processes.hangs import Standstill
 from tests.analysis.test_hangs import REDUCE, stack
 
@@ -51,10 +51,10 @@ def test_who_is_waited_for_is_named_with_its_line_and_when_the_run_ends():
 @pytest.mark.parametrize(
     ("share", "severity"),
     [
-        (NEAR.enter - 0.01, None),
-        (NEAR.enter, "warn"),
-        (NEARLY_ALL.enter - 0.01, "warn"),
-        (NEARLY_ALL.enter, "critical"),
+        (NEAR_TIMEOUT.enter - 0.01, None),
+        (NEAR_TIMEOUT.enter, "warn"),
+        (USED_UP_SHARE.enter - 0.01, "warn"),
+        (USED_UP_SHARE.enter, "critical"),
         (1.01, "critical"),
         (NOT_ENFORCED.enter, None),
     ],

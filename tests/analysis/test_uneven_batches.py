@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.kinds.kind import NEARLY_ALL
+from ddpmon.analysis.kinds.kind import USED_UP_SHARE
 from ddpmon.messages import DDP, Loader, Model, Setup
 from tests.findings import of_kinds
 from tests.worlds import own_times, world_with
@@ -24,7 +24,7 @@ def test_the_ranks_with_the_fewest_batches_are_named_with_the_batch_after_which_
     assert (finding.severity, finding.ranks) == ("info", [2, 3])
     assert finding.text == "ranks 2-3 have 120 batches, others 160: may hang after batch 120"
     assert finding.evidence["batches"] == [160, 160, 120, 120]
-    (finding,) = told(160, 170, 40, steps=int(40 * NEARLY_ALL.enter))
+    (finding,) = told(160, 170, 40, steps=int(40 * USED_UP_SHARE.enter))
     assert (finding.severity, finding.ranks) == ("warn", [2])
     assert finding.text.startswith("rank 2 has 40 batches, others 160 to 170: may hang after batch 40")
 

@@ -109,7 +109,7 @@ def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(hom
     assert any("missing" in line and "telemetry.db" in line for line in told.stdout.splitlines())
     found = contents(tmp_path / "b.tar.gz")
     assert {"run.json", "doctor.json"} <= found.keys()
-    assert found["logs/launcher.log"].decode().splitlines() == [("a.-" * 20_000)[: bundle.MAX_LINE], "last"]
+    assert found["logs/launcher.log"].decode().splitlines() == [("a.-" * 20_000)[: bundle.MAX_LOG_LINE_CHARS], "last"]
     refused = cli("bundle", "told", "-o", "/no/such/folder/b.tar.gz")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == "ddpmon: cannot write /no/such/folder/b.tar.gz: No such file or directory\n"

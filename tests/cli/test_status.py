@@ -24,7 +24,7 @@ def test_the_exit_code_says_how_it_stands(made, state, code):
 
 def test_a_hub_that_does_not_answer_needs_a_look(made, living, cli, monkeypatch):
     run = made(ended_at=None, exit_code=None, supervisor=living)
-    monkeypatch.setattr(attaching, "ANSWER_S", 0.1)
+    monkeypatch.setattr(attaching, "FIRST_ANSWER_S", 0.1)
     assert checking.exit_code(run, attaching.snapshot_now(run)) == 1
 
 

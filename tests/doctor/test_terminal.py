@@ -27,7 +27,7 @@ def test_a_good_terminal_is_well():
 
 
 def test_the_smallest_size_is_the_one_that_the_dashboard_goes_by():
-    assert (LEAST_WIDTH, LEAST_HEIGHT) == terminal.SMALLEST
+    assert (LEAST_WIDTH, LEAST_HEIGHT) == terminal.SMALLEST_SCREEN
 
 
 def test_without_a_terminal_lines_are_printed():

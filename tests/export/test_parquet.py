@@ -48,9 +48,9 @@ def test_what_a_script_named_is_a_map(tmp_path, monkeypatch):
     import duckdb
 
     from ddpmon.export import rows
-    from ddpmon.export.rows import COLUMNS, NAMED
+    from ddpmon.export.rows import NAMED, ROW_COLUMNS
 
-    row = tuple({"augment": 1.5, "résumé": 2.0} if name == NAMED else 1 for name in COLUMNS)
+    row = tuple({"augment": 1.5, "résumé": 2.0} if name == NAMED else 1 for name in ROW_COLUMNS)
     monkeypatch.setattr(rows, "rows", lambda _pieces, _clock: iter([row, (*row[:-1], None)]))
     rows.write_parquet([], None, tmp_path / "named.parquet")
     with duckdb.connect() as db:

@@ -78,7 +78,7 @@ def test_tensorboard_has_all_series_and_the_report(demo, tmp_path):
     assert {"ddpmon/own/lowest", "ddpmon/own/highest", "ddpmon/loss/median", "ddpmon/cpu/median"} <= set(tags)
     steps = [step for step, _ in own]
     assert steps == sorted(steps)
-    assert 1 < len(steps) <= trackers.MAX_POINTS
+    assert 1 < len(steps) <= trackers.MAX_SERIES_POINTS
     assert steps[-1] == 1248
     assert all(20 < value < 80 for _, value in own)
     assert "rank 2 was slow from step 450 to 796" in report

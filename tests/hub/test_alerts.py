@@ -86,7 +86,7 @@ class Judged:
     (["sh", "-c", "head -c 300000 /dev/zero; exit 3"], "--on-alert sh ended with 3"),
 ])  # fmt: skip
 def test_a_program_that_fails_is_told(stage, monkeypatch, program, said):
-    monkeypatch.setattr(alerts, "END_S", 60.0)
+    monkeypatch.setattr(alerts, "MAX_END_WAIT_S", 60.0)
     events = []
     mine = alerts.Alerts(program, Judged(stage.run), lambda unix, severity, text: events.append(text))
     mine._queue(0.0, b"{}\n")
@@ -96,7 +96,7 @@ def test_a_program_that_fails_is_told(stage, monkeypatch, program, said):
 
 
 def test_what_takes_long_is_killed_with_what_it_started_and_an_hour_has_a_bound(stage, tmp_path, monkeypatch):
-    monkeypatch.setattr(alerts, "LONGEST_S", 0.2)
+    monkeypatch.setattr(alerts, "MAX_PROGRAM_S", 0.2)
     events = []
     started = tmp_path / "started"
     program = ["sh", "-c", 'sleep 600 & echo $! >> "$0"; wait', str(started)]

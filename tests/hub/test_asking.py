@@ -82,7 +82,7 @@ def test_however_many_ask_a_rank_is_not_asked_more_often_than_it_may_be(stage):
     for viewer in viewers:
         viewer.get()  # the hub has read everything before it
     asked = [message for message in heard(only, 50) if isinstance(message, Where)]
-    assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / stack_requests.EVERY_S
+    assert 1 <= len(asked) <= 1 + (time.monotonic() - began) / stack_requests.STACK_INTERVAL_S
 
 
 def test_a_question_to_nobody_and_a_damaged_one_do_no_harm(stage):
@@ -117,16 +117,16 @@ def test_a_rank_that_says_nothing_at_all_is_to_be_asked_otherwise_and_one_that_s
     silent, speaks = made.registry.process_of_rank.values()
     silent.heard_at, speaks.heard_at = 9.9, 10.4
     assert not made.asking.is_unheard(silent, 11.0)
-    assert made.asking.is_unheard(silent, 10.0 + stack_requests.UNHEARD_S)
-    assert not made.asking.is_unheard(speaks, 10.0 + stack_requests.UNHEARD_S)
+    assert made.asking.is_unheard(silent, 10.0 + stack_requests.ASK_BY_SIGNAL_S)
+    assert not made.asking.is_unheard(speaks, 10.0 + stack_requests.ASK_BY_SIGNAL_S)
 
 
 def test_nobody_waits_forever_and_a_late_answer_still_counts():
     made = Asked(1)
     (process,) = made.registry.process_of_rank.values()
     made.asking.request_stacks([0], 10.0)
-    assert not made.asking.drop_overdue(10.0 + stack_requests.GIVE_UP_S - 0.1)
-    assert made.asking.drop_overdue(10.0 + stack_requests.GIVE_UP_S)
+    assert not made.asking.drop_overdue(10.0 + stack_requests.NO_ANSWER_S - 0.1)
+    assert made.asking.drop_overdue(10.0 + stack_requests.NO_ANSWER_S)
     assert (process.asked_at, process.unanswered) == (None, True)
     process.take_stack(Stack(0, 4_000_000, 0, 1, 0, 1, FRAMES), 17.0)
     assert not process.unanswered

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from ddpmon.hub.cores import KEPT_S, Cores, Ticks, core_counters
+from ddpmon.hub.cores import KEPT_CORES_S, Cores, Ticks, core_counters
 from ddpmon.messages import SeriesRequest
 
 IDLE, HALF, FULL, NONE = 1, 127, 254, 0
@@ -65,7 +65,7 @@ def test_what_is_older_than_is_kept_is_gone():
     machine = Machine(0)
     cores = measured(machine, (1,))
     machine.run(0)
-    cores.measure(101.0 + KEPT_S)
+    cores.measure(101.0 + KEPT_CORES_S)
     assert set(cells(cores, 16, 512)[0]) == {IDLE}
 
 

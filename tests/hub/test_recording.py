@@ -78,7 +78,7 @@ def test_a_sample_comes_back_as_it_was():
     told = [Sample(5), Sample(6, 90.0, 1 << 30, gpu_throttled="", loader_workers=0, loader_pinned=False)]
     told.append(Sample(7, threads=3, loader_workers=2, loader_pinned=True))
     db.executemany(schema.insert_sql("samples"), [schema.sample_row(1, sample) for sample in told])
-    rows = db.execute(schema.select_sql("samples", schema.SAMPLES, "ORDER BY time_us"))
+    rows = db.execute(schema.select_sql("samples", schema.SAMPLE_FIELDS, "ORDER BY time_us"))
     found = [schema.sample_of(row) for row in rows]
     assert found == told
     assert [sample.loader_pinned for sample in found] == [None, False, True]

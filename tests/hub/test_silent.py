@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.hub.silent_ranks import ASK_S, SilentRanks
+from ddpmon.hub.silent_ranks import MIN_SIGNAL_INTERVAL_S, SilentRanks
 from ddpmon.messages import PROTOCOL, STAGE_TRAINING, Hello, Stack
 from ddpmon.messages.folder import STACKS
 from ddpmon.messages.signals import STACK_SIGNAL
@@ -74,7 +74,7 @@ def asked(silent, rank):
     now = [0.0]
 
     def answered():
-        now[0] += ASK_S + 1
+        now[0] += MIN_SIGNAL_INTERVAL_S + 1
         return silent.examine_rank(rank.process, now[0], 5) and "holds_the_lock" in str(rank.process.stack.frames)
 
     return until(answered, "an answer from where the lock is held")
@@ -126,7 +126,7 @@ def test_a_rank_is_asked_when_it_is_silent_twice_and_then_not_often(folder, rank
     silent = SilentRanks(folder)
     sent = []
     silent._ask = lambda process, _thread: sent.append(process) or True
-    for now in (0.0, 0.5, 1.0, 2.0, 0.5 + ASK_S, 1.0 + ASK_S):
+    for now in (0.0, 0.5, 1.0, 2.0, 0.5 + MIN_SIGNAL_INTERVAL_S, 1.0 + MIN_SIGNAL_INTERVAL_S):
         silent.examine_rank(held.process, now, 5)
     assert len(sent) == 2
     silent.forget_rank(held.process)
@@ -209,7 +209,7 @@ def test_a_worker_that_a_rank_waits_for_answers_for_itself(folder, rank):
     parent.process.stack = Stack(1, parent.program.pid, 0, 7, 0, 0, ["train.py:1 main"], worker=pid)
     until(lambda: hears.check_worker(parent.process, now) and parent.process.worker.line, "its answer")
     assert parent.process.worker.line.endswith(" stuck")
-    hears.check_worker(parent.process, now + ASK_S)
+    hears.check_worker(parent.process, now + MIN_SIGNAL_INTERVAL_S)
     assert (parent.process.worker.pid, parent.process.worker.cores) == (pid, 0.0)
     hears.forget_worker(parent.process)
     assert parent.process.worker is None

@@ -23,7 +23,7 @@ from tests.worlds import own_times, records
 
 def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_read(home):
     run = record(own_times(200, 2))
-    table = np.zeros(schema.BLOCK_STEPS + 1, ROW)
+    table = np.zeros(schema.MAX_BLOCK_STEPS + 1, ROW)
     table["step"] = np.arange(1, len(table) + 1)
     bomb = zlib.compress(column_bytes(table))
     with contextlib.closing(sqlite3.connect(recording_path(run.id))) as db:
@@ -39,7 +39,7 @@ def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_
 
 
 def test_many_steps_of_a_process_are_several_blocks(monkeypatch):
-    monkeypatch.setattr(schema, "BLOCK_STEPS", 100)
+    monkeypatch.setattr(schema, "MAX_BLOCK_STEPS", 100)
     table = np.zeros(250, ROW)
     table["step"] = np.arange(1, 251)
     written = schema.block_rows(7, table, [])
@@ -61,12 +61,12 @@ def test_a_batch_that_was_recorded_twice_counts_once(home):
 
 
 def test_steps_that_compress_too_well_are_kept_as_they_are():
-    table = np.zeros(schema.BLOCK_STEPS, ROW)
+    table = np.zeros(schema.MAX_BLOCK_STEPS, ROW)
     table["step"] = np.arange(1, len(table) + 1)
     records = [Step(number, 0, 0, 0, 0, 0, 0, 0, named_us={"x" * 60: 1}) for number in range(1, 5000)]
     (row,) = schema.block_rows(7, table[len(records) :], records)
     read, further = schema.block_steps(*row[-2:])
-    assert len(read) + len(further) == schema.BLOCK_STEPS
+    assert len(read) + len(further) == schema.MAX_BLOCK_STEPS
     assert further == records
 
 

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from ddpmon import runs
-from ddpmon.hub.viewers import MOST, Viewers
+from ddpmon.hub.viewers import MAX_VIEWERS, Viewers
 from ddpmon.messages import Ask, Next, RankView, RunView, SeriesRequest, Snapshot, StackView, ViewRequest, encode
 from ddpmon.messages.changes import apply_changes
 from tests.hub.conftest import DEADLINE_S
@@ -142,7 +142,7 @@ def test_a_viewer_that_asks_on_keeps_its_view_request_however_many_come_and_go(s
         lambda made, view_request: granted.append(view_request) or made,
     )
     view_request = ViewRequest(SeriesRequest(rows=10, columns=40))
-    for number in range(MOST + 2):
+    for number in range(MAX_VIEWERS + 2):
         granted.clear()
         served.viewers.process_request(b"dashboard", encode(Next(view_request=view_request)), float(number))
         served.viewers.process_request(b"status %d" % number, encode(Next()), float(number))

@@ -45,11 +45,11 @@ def test_a_key_is_made_once_for_this_user_alone_and_read_back(key_file):
     ],
 )
 def test_the_hub_is_the_one_of_the_machine_that_is_named(endpoint, node, here):
-    assert given_hub(endpoint, None, {job_key.VARIABLE: KEY}, node).is_here == here
+    assert given_hub(endpoint, None, {job_key.HUB_KEY_VARIABLE: KEY}, node).is_here == here
 
 
 def test_no_hub_is_given_where_there_is_only_its_key_in_the_environment():
-    assert given_hub(None, None, {job_key.VARIABLE: KEY}) is None
+    assert given_hub(None, None, {job_key.HUB_KEY_VARIABLE: KEY}) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_no_hub_is_given_where_there_is_only_its_key_in_the_environment():
     ],
 )
 def test_what_is_no_hub_or_no_key_is_one_line(tmp_path, endpoint, key, said):
-    variables = {} if key is None else {job_key.VARIABLE: key}
+    variables = {} if key is None else {job_key.HUB_KEY_VARIABLE: key}
     with pytest.raises(UsageError, match=said.replace("$", r"\$")) as raised:
         given_hub(endpoint, tmp_path / "key" if endpoint is None else None, variables)
     assert len(str(raised.value).splitlines()) == 1
@@ -88,7 +88,7 @@ def test_a_key_file_that_others_can_read_or_that_holds_none_is_refused(tmp_path,
         file.write_text(content)
         file.chmod(mode)
     with pytest.raises(UsageError, match=said):
-        given_hub("node0:1", file, {job_key.VARIABLE: KEY})
+        given_hub("node0:1", file, {job_key.HUB_KEY_VARIABLE: KEY})
 
 
 def test_a_key_file_of_another_user_is_refused(key_file, monkeypatch):
@@ -112,7 +112,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(family, host):
 
 
 def test_ranks_are_told_that_a_hub_is_given_and_not_its_key():
-    armed = env.rank_environment("x", {job_key.VARIABLE: KEY, "OTHER": "1"}, hub_given=True)
-    assert job_key.VARIABLE not in armed
+    armed = env.rank_environment("x", {job_key.HUB_KEY_VARIABLE: KEY, "OTHER": "1"}, hub_given=True)
+    assert job_key.HUB_KEY_VARIABLE not in armed
     assert (armed["OTHER"], armed["DDPMON_HUB_GIVEN"]) == ("1", "1")
     assert env.rank_environment("x", {})["DDPMON_HUB_GIVEN"] == "0"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.launch.life import GIVE_UP_S, SETTLE_S, STOP_MARGIN_S, TERMINATE_S, Do, Life
+from ddpmon.launch.life import SETTLE_S, STOP_MARGIN_S, STUCK_AFTER_S, TERMINATE_S, Do, Life
 
 GRACE_S = 20.0
 KILL_S = GRACE_S + STOP_MARGIN_S
@@ -92,8 +92,8 @@ def test_killing_is_repeated_then_given_up(life):
     life.request_stop(0, now=True)
     assert life.due_action(1, left=1) is Do.KILL
     life.handle_command_end(1, by_signal=True)
-    assert life.due_action(GIVE_UP_S - 0.1, left=1) is Do.KILL
-    assert life.due_action(GIVE_UP_S, left=1) is Do.FINISH
+    assert life.due_action(STUCK_AFTER_S - 0.1, left=1) is Do.KILL
+    assert life.due_action(STUCK_AFTER_S, left=1) is Do.FINISH
 
 
 def test_a_run_taken_over_is_over_when_nothing_is_left():
@@ -126,7 +126,7 @@ def test_whatever_happens_it_ends_within_its_bounds_once_a_stop_was_asked(events
         else:
             life.due_action(at, left=0 if event == "gone" else 1)
     life.request_stop(at)
-    longest = at + KILL_S + SETTLE_S + TERMINATE_S + GIVE_UP_S
+    longest = at + KILL_S + SETTLE_S + TERMINATE_S + STUCK_AFTER_S
     done = life.due_action(at, left=1)
     while done is not Do.FINISH:
         at += 0.5

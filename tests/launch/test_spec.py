@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
-from ddpmon.runs import NAME
+from ddpmon.runs import NAME_PATTERN
 
 
 def refused(check, *arguments) -> str:
@@ -83,7 +83,7 @@ def test_processes_may_be_a_number_or_what_the_machine_has(monkeypatch):
 
 @given(st.text(min_size=1))
 def test_every_script_gives_a_name_that_a_run_can_have(script):
-    assert NAME.fullmatch(spec.name_for(script))
+    assert NAME_PATTERN.fullmatch(spec.name_for(script))
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> Identity:
 @pytest.fixture
 def read(identity: Identity, monkeypatch: pytest.MonkeyPatch) -> Read:
     """Take a sample and return the values of its GPU."""
-    monkeypatch.setattr(gpu_counters, "ANSWER_S", 60.0)
+    monkeypatch.setattr(gpu_counters, "MAX_NVML_WAIT_S", 60.0)
     monkeypatch.setattr(gpu_counters, "SLOW_SAMPLES", 1)
     sampler = Sampler(threading.get_native_id, identity)
 
@@ -267,14 +267,14 @@ def test_a_call_that_hangs_leaves_values_unknown_and_nobody_waits_for_it(
     nvml: Nvml, identity: Identity, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert read() == WHOLE
-    monkeypatch.setattr(gpu_counters, "ANSWER_S", 0.001)
+    monkeypatch.setattr(gpu_counters, "MAX_NVML_WAIT_S", 0.001)
     nvml.set({"nvmlDeviceGetPowerUsage.sleep_ms": 500})
     unanswered = [read() for _ in range(gpu_counters.UNANSWERED_SAMPLES)]
     assert unanswered == [NOTHING] * gpu_counters.UNANSWERED_SAMPLES
     reason = "there are no GPU counters, because NVML does not answer"
     assert told(identity) == ({GPU_COUNTERS: reason}, [reason])
     nvml.set({"nvmlDeviceGetPowerUsage.sleep_ms": None})
-    monkeypatch.setattr(gpu_counters, "ANSWER_S", 60.0)
+    monkeypatch.setattr(gpu_counters, "MAX_NVML_WAIT_S", 60.0)
     read()  # what the call that hung brings
     assert read() == WHOLE
     assert told(identity) == ({}, [])

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from ddpmon.cgroups import Cgroup
-from ddpmon.probe.cpu_rivals import EVERY_S, RivalSearch, Throttling, _script, read_throttling
+from ddpmon.probe.cpu_rivals import RIVALS_INTERVAL_S, RivalSearch, Throttling, _script, read_throttling
 
 SPIN = "import sys, time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass\n"
 
@@ -107,9 +107,9 @@ def test_nothing_is_read_while_the_rank_gets_its_cores_and_seldom_else():
     assert search.find_rivals(0.0, os.getpid(), 101.0, lambda: None) is None
     assert looked(search, 102.0) is None, "the reading before is too old to compare with"
     assert looked(search, 103.0) is not None
-    assert looked(search, 103.0 + EVERY_S - 1) is None
-    assert looked(search, 103.0 + EVERY_S) is None
-    assert looked(search, 104.0 + EVERY_S) is not None
+    assert looked(search, 103.0 + RIVALS_INTERVAL_S - 1) is None
+    assert looked(search, 103.0 + RIVALS_INTERVAL_S) is None
+    assert looked(search, 104.0 + RIVALS_INTERVAL_S) is not None
 
 
 @pytest.mark.parametrize(

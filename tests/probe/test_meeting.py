@@ -70,7 +70,7 @@ def test_a_node_hears_of_the_root_once_the_root_lets_it_in(store, exchanges):
 
 
 def test_what_is_in_the_store_and_is_no_card_is_not_believed(store, exchanges):
-    store.set(meeting.ROOT, b"\x00nonsense")
+    store.set(meeting.ROOT_CARD_KEY, b"\x00nonsense")
     store.set(meeting.node_key(1), encode(Card("no key", "x")))
     first, second = begin(exchanges, 0, 0), begin(exchanges, 2, 1)
     second.offer_card(Card(NODE_KEY, "node"))
@@ -89,7 +89,7 @@ def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges
     exchange = begin(exchanges, 0, 0)
     exchange.join(10)
     (note,) = exchange._identity.notes
-    assert note == f"{meeting.ALONE}: ValueError: {reason.partition(chr(10))[0]}"
+    assert note == f"{meeting.ALONE_CAUSE}: ValueError: {reason.partition(chr(10))[0]}"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_ranks_of_one_machine_and_all_but_the_first_of_each_ask_the_store_for_it
     exchanges[0].join(20)
     assert exchanges[0].version == 0, "their hub hears nothing"
     assert store.get(meeting.WORLD).decode() == exchanges[0]._identity.world
-    assert not store.check([meeting.FIRST])
+    assert not store.check([meeting.FIRST_RUN_KEY])
 
 
 def test_where_all_are_known_to_be_on_this_machine_the_store_is_left_alone(monkeypatch):

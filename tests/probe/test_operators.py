@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.messages import OUTSIDE
+from ddpmon.messages import OUTSIDE_OPERATORS
 from ddpmon.probe.operators import TRAINING_THREAD, Phases, Recorded, Slice, Totals
 from ddpmon.probe.records import OTHER
 
@@ -23,7 +23,7 @@ def test_the_time_in_which_autograds_thread_works_is_not_outside_of_operators() 
     assert {(one.name, one.phase): one.self_us for one in totals.operators([])} == {
         ("aten::addmm", FORWARD): 100,
         ("autograd::engine::evaluate_function: AddmmBackward0", BACKWARD): 700,
-        (OUTSIDE, BACKWARD): 60,
+        (OUTSIDE_OPERATORS, BACKWARD): 60,
     }
 
 
@@ -36,7 +36,7 @@ def test_an_operator_that_begins_just_before_its_phase_is_of_that_phase() -> Non
     ]
     totals = Totals(phases)
     totals.add(Recorded(operators, [], []), lambda: None)
-    assert {(one.name, one.phase): one.self_us for one in totals.operators([]) if one.name != OUTSIDE} == {
+    assert {(one.name, one.phase): one.self_us for one in totals.operators([]) if one.name != OUTSIDE_OPERATORS} == {
         ("aten::addmm", FORWARD): 80,
         ("DistributedDataParallel.forward", FORWARD): 20,
     }

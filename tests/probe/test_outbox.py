@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.messages.folder import MAX_FRAME_BYTES
+from ddpmon.messages.folder import MAX_FOLDER_FRAME_BYTES
 from ddpmon.probe.outbox import Outbox, PendingFrame
 
 
@@ -31,8 +31,8 @@ def test_a_new_hub_gets_the_old_frames_before_the_new_ones() -> None:
 
 def test_a_frame_that_no_hub_takes_is_counted_and_holds_up_no_other() -> None:
     outbox = filled(1)
-    outbox.add(PendingFrame(2, bytes(MAX_FRAME_BYTES + 1), 7))
-    outbox.add(PendingFrame(3, bytes(MAX_FRAME_BYTES), 1))
+    outbox.add(PendingFrame(2, bytes(MAX_FOLDER_FRAME_BYTES + 1), 7))
+    outbox.add(PendingFrame(3, bytes(MAX_FOLDER_FRAME_BYTES), 1))
     assert drain(outbox) == [1, 3]
     assert outbox.dropped == 7
 

@@ -123,7 +123,7 @@ def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
     where.capture(1000.0)
     where.request(brief=True)
     where.capture(1001.5)
-    assert where.is_due(1000.0 + stack.EVERY_S)
+    assert where.is_due(1000.0 + stack.OVERDUE_INTERVAL_S)
 
 
 def test_a_rank_in_its_backward_waits_if_it_has_peers_and_the_run_does_not_make_progress(made):

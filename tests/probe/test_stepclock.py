@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.messages import MAX_NAMES
+from ddpmon.messages import MAX_PHASE_NAMES
 from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
 from ddpmon.probe.stepclock import StepClock
 from tests.probe.conftest import close
@@ -136,15 +136,15 @@ def test_time_blocked_in_a_synchronisation_belongs_to_no_name(now: list[int]) ->
 def test_a_step_keeps_only_so_many_names(now: list[int]) -> None:
     clock = StepClock(lambda: now[0])
     kept = []
-    for number in range(MAX_NAMES + 2):
+    for number in range(MAX_PHASE_NAMES + 2):
         clock.enter_named(str(number))
         now[0] += 1
         kept.append(clock.exit_named(str(number)))
     clock.enter_named("0")
     now[0] += 1
     assert clock.exit_named("0")
-    assert kept == [True] * MAX_NAMES + [False] * 2
-    assert named(clock, now) == {"0": 2} | {str(number): 1 for number in range(1, MAX_NAMES)}
+    assert kept == [True] * MAX_PHASE_NAMES + [False] * 2
+    assert named(clock, now) == {"0": 2} | {str(number): 1 for number in range(1, MAX_PHASE_NAMES)}
 
 
 def test_batches_that_are_trained_on_tell_samples_and_those_of_an_evaluation_do_not(now: list[int]) -> None:

@@ -113,6 +113,6 @@ def test_what_is_no_block_is_refused(frame):
 
 
 def test_a_block_that_grows_without_end_is_refused_before_it_fills_the_memory(monkeypatch):
-    monkeypatch.setattr("ddpmon.recording.node_blocks.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("ddpmon.recording.node_blocks.MAX_BLOCK_BYTES", 1 << 16)
     with pytest.raises(WireError, match="too large"):
         decode_block(zlib.compress(bytes(1 << 20)))

@@ -67,12 +67,12 @@ def test_a_frame_that_would_fill_the_memory_is_refused_before_it_does():
     with pytest.raises(WireError, match="4,294,967,295 bytes"):
         Unframer().feed(b"\xff" * 8)
     packer = zlib.compressobj(9)
-    bomb = packer.compress(bytes(channel.MOST_BYTES * 4)) + packer.flush(zlib.Z_SYNC_FLUSH)
-    assert len(bomb) < channel.MOST_BYTES
+    bomb = packer.compress(bytes(channel.MAX_MESSAGE_BYTES * 4)) + packer.flush(zlib.Z_SYNC_FLUSH)
+    assert len(bomb) < channel.MAX_MESSAGE_BYTES
     with pytest.raises(WireError, match="an incomplete message"):
         Unframer().feed(struct.pack(">I", len(bomb)) + bomb)
     with pytest.raises(WireError, match="a message of"):
-        Framer().frame(Shot(b"x" * channel.MOST_BYTES))
+        Framer().frame(Shot(b"x" * channel.MAX_MESSAGE_BYTES))
 
 
 def test_a_message_of_a_newer_ddpmon_is_told_from_those_of_this_one():
@@ -117,13 +117,13 @@ def test_the_greeting_is_found_behind_whatever_a_login_prints():
     for before in (b"", b"Welcome to gpu07\n", b"no line break", b"\x1b[31m<<ddpmon\n", b"\xff" * 999):
         found = channel.GREETING.search(before + greeting() + b"the rest")
         assert found
-        assert int(found[1]) == channel.PROTOCOL
+        assert int(found[1]) == channel.CHANNEL_PROTOCOL
 
 
 def test_what_many_ranks_print_at_once_fits_and_says_what_is_left_out():
     said = [Said(rank, "out", ["x" * 1000] * 800) for rank in range(1024)]
     told = _newest(said)
-    assert sum(len(line) for each in told for line in each.lines) < channel.MOST_BYTES // 2
+    assert sum(len(line) for each in told for line in each.lines) < channel.MAX_MESSAGE_BYTES // 2
     assert told[5].lines[0] == f"… {800 - len(told[5].lines) + 1} earlier lines are missing"
     (few,) = _newest([Said(0, "out", ["a", "b"])])
     assert few.lines == ["a", "b"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddpmon import runs
 from ddpmon.runs import logs
-from ddpmon.runs.logs import CHUNK, KEPT, LAUNCHER, FoldedLine, Log, Reader, Said, fold, who
+from ddpmon.runs.logs import CHUNK, LAUNCHER, MAX_KEPT_LINES, FoldedLine, Log, Reader, Said, fold, who
 from ddpmon.runs.rotated import older
 from ddpmon.source import LiveSource, RecordedSource
 
@@ -69,11 +69,11 @@ def test_every_rank_keeps_its_lines_in_their_order(looks):
 
 
 def test_memory_is_bounded():
-    log = Log(lambda: [said(0, *map(str, range(KEPT)))])
+    log = Log(lambda: [said(0, *map(str, range(MAX_KEPT_LINES)))])
     for _ in range(3):
         log.poll()
-    assert len(log.entries) == KEPT
-    assert log.total == 3 * KEPT
+    assert len(log.entries) == MAX_KEPT_LINES
+    assert log.total == 3 * MAX_KEPT_LINES
 
 
 @pytest.fixture
@@ -133,7 +133,9 @@ def test_a_line_without_end_is_cut(run):
         read(reader)
     write(run, 0, "\nnext\n")
     assert read(reader)[0][2][-1] == "next"
-    assert all(len(line) <= logs.LONGEST for file in reader._files.values() for line in [file._unfinished[:1].decode()])
+    assert all(
+        len(line) <= logs.MAX_LINE_CHARS for file in reader._files.values() for line in [file._unfinished[:1].decode()]
+    )
 
 
 def test_a_log_that_was_written_anew_is_read_from_its_beginning(run):

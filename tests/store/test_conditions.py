@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpmon.messages import PROTOCOL, CpuRivals, Hello, Sample, Setup
-from ddpmon.store.processes import SAMPLES, RankProcess
+from ddpmon.store.processes import MAX_SAMPLES, RankProcess
 from ddpmon.store.samples import RecentSamples
 
 SECOND = 1_000_000
@@ -79,7 +79,7 @@ def test_memory_that_a_rank_gives_up_as_it_leaves_does_not_count():
 
 def test_memory_that_grows_is_seen_over_more_samples_than_are_kept():
     known, rank = RecentSamples(), process(samples(0))
-    rank.samples = deque(maxlen=SAMPLES)
+    rank.samples = deque(maxlen=MAX_SAMPLES)
     for second in range(1, 400):
         sizes = {"rss_bytes": 1000 * second, "gpu_reserved_bytes": 7000, "gpu_alloc_retries": max(second - 393, 0)}
         rank.samples.append(Sample(second * SECOND, **sizes))
@@ -91,7 +91,7 @@ def test_memory_that_grows_is_seen_over_more_samples_than_are_kept():
 
 def test_conditions_before_and_after_a_moment_are_kept_when_their_samples_are_gone():
     known, rank = RecentSamples(), process(samples(0))
-    rank.samples = deque(maxlen=SAMPLES)
+    rank.samples = deque(maxlen=MAX_SAMPLES)
     for second in range(20, 320):
         rank.samples.append(Sample(second * SECOND, gpu_clock_mhz=1700.0 if second < 65 else 1500.0))
         rank.last_end_us = second * SECOND

@@ -14,7 +14,7 @@ from ddpmon.tui.axis import moment_label
 from ddpmon.tui.chart_choice import ChartChoice
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.widgets.bigchart import BigChart
-from ddpmon.tui.widgets.chart import LABEL
+from ddpmon.tui.widgets.chart import AXIS_WIDTH
 from tests.fake_source import FakeSource
 from tests.tui import charted, golden, snapshots
 from tests.tui.driving import drive, screen_text, seen
@@ -75,9 +75,9 @@ def test_nothing_is_asked_for_that_is_there_anyway(source):
     drive(source)
     assert source.requested.series is None
     drive(source, "M")
-    assert source.requested.series == SeriesRequest(("step",), columns=2 * (39 - LABEL))
+    assert source.requested.series == SeriesRequest(("step",), columns=2 * (39 - AXIS_WIDTH))
     drive(source, "z", "w")
-    assert source.requested.series == SeriesRequest(("loss",), span_s=600.0, columns=2 * (80 - LABEL))
+    assert source.requested.series == SeriesRequest(("loss",), span_s=600.0, columns=2 * (80 - AXIS_WIDTH))
     drive(source, "z", "2", lambda app, _: app.tick())
     assert source.requested.series is None
 
@@ -100,7 +100,7 @@ def test_the_cursor_goes_along_the_curve_and_tells_what_is_there(source):
 
 def test_a_click_puts_the_cursor_there(source):
     async def click(app, pilot):
-        await pilot.click(app.views["chart"].pane, offset=(LABEL + 36, 5))
+        await pilot.click(app.views["chart"].pane, offset=(AXIS_WIDTH + 36, 5))
 
     app, text = drive(source, "z", click)
     series, chart = app.frame.series, app.views["chart"].pane
@@ -226,7 +226,7 @@ def test_values_that_are_no_numbers_are_marked_and_told():
     lines = drawn(view([1.0, 2.0, 3.0], [1.0, nan, 1.0], [2.0, nan, 2.0], [3.0, inf, 3.0]))
     rule = next(line for line in lines if "└" in line)
     assert rule.count("✖") == 1
-    assert rule.index("✖") == pytest.approx(LABEL + 26, abs=1)
+    assert rule.index("✖") == pytest.approx(AXIS_WIDTH + 26, abs=1)
     lines = drawn(view([1.0, 2.0], [nan] * 2, [nan] * 2, [nan] * 2))
     assert "no finite value" in lines[1]
     assert "high nan" in drawn(view([1.0, 2.0], [1.0, nan], [1.0, nan], [1.0, nan]))[-1]

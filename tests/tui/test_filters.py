@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ddpmon.messages import Sample
 from ddpmon.runs.logs import LAUNCHER, Said
-from ddpmon.tui.filters import QUANTITIES, FilterError, parse_filter
+from ddpmon.tui.filters import QUANTITY_FILTERS, FilterError, parse_filter
 from tests.fake_source import FakeSource
 from tests.tui import golden, snapshots, through_time
 from tests.tui.driving import drive, seen
@@ -49,10 +49,10 @@ def test_terms(text, ranks):
     assert kept(text) == ranks
 
 
-@pytest.mark.parametrize("name", QUANTITIES)
+@pytest.mark.parametrize("name", QUANTITY_FILTERS)
 def test_every_quantity_can_be_asked_for_and_an_unknown_one_fits_nothing(name):
     unknown = snapshots.RankView(rank=0)
-    known = len([rank for rank in WORLD.ranks if QUANTITIES[name](rank) is not None])
+    known = len([rank for rank in WORLD.ranks if QUANTITY_FILTERS[name](rank) is not None])
     assert len(kept(f"{name}>=-1e9")) == known
     assert parse_filter(f"{name}>=-1e9").matches_rank(unknown) is (name == "steps")
 

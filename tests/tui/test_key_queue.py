@@ -73,7 +73,7 @@ def test_a_form_is_filled_in_field_by_field():
 
 
 def test_a_key_that_goes_nowhere_does_not_hold_up_the_others(monkeypatch):
-    monkeypatch.setattr(key_queue, "GIVE_UP_S", 0.02)
+    monkeypatch.setattr(key_queue, "MAX_KEY_WAIT_S", 0.02)
     follow, lost = key_queue._behind, []
 
     def lose_first(path, do):

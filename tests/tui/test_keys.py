@@ -137,14 +137,14 @@ def test_the_cursor_moves_scrolls_and_stays_on_its_rank():
 
 @pytest.mark.parametrize("view", ["world", "ranks", "comm", "devices", "inspect", "logs", "runs"])
 def test_help_lists_every_key_of_the_screen_and_no_other(view):
-    opening = ["enter"] if view == "inspect" else [key.keys for key in keys.KEYS if key.opens == view]
+    opening = ["enter"] if view == "inspect" else [key.keys for key in keys.SCREEN_KEYS if key.opens == view]
     _, text = drive(snapshots.slow(), *opening, "question_mark", size=(140, 60))
     shown = keys.available(Frame(can_stop=True, view=view))
     for key in shown:
         assert f" {key.shown} " in text
         assert key.help.split(";", maxsplit=1)[0] in text
     listed = {(key.shown, key.help) for key in shown}  # some keys do the same on screens of their own
-    for key in keys.KEYS:
+    for key in keys.SCREEN_KEYS:
         assert (key.shown, key.help) in listed or f" {key.shown:<10} {key.help}\n" not in text
 
 

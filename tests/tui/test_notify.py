@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpmon.config import NOTIFY
-from ddpmon.tui.notify import MOST, QUIET_S, Worsening, notification_sequence
+from ddpmon.tui.notify import MAX_NOTIFICATION_CHARS, QUIET_S, Worsening, notification_sequence
 from tests.fake_source import FakeSource
 from tests.tui import snapshots
 from tests.tui.driving import drive
@@ -86,7 +86,7 @@ def test_nothing_from_outside_reaches_the_terminal_as_a_command(name, verdict, w
     for ours in ("\x1bPtmux;", "\x1b\x1b]", "\x1b\x1b\\", "\x1b]", "\x1b\\"):
         written = written.replace(ours, "")
     assert written.lstrip("\x07").isprintable()
-    assert len(written) < 3 * MOST
+    assert len(written) < 3 * MAX_NOTIFICATION_CHARS
 
 
 def test_the_dashboard_writes_it_between_frames_and_only_if_asked():

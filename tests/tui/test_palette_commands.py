@@ -37,7 +37,7 @@ def chosen(source, *steps, name, **options):
 
 @pytest.mark.parametrize("view", ["world", "ranks", "heat", "comm", "timeline", "devices", "logs", "runs"])
 def test_every_key_that_works_has_a_command(view):
-    digit = next(key.keys for key in keys.KEYS if key.opens == view)
+    digit = next(key.keys for key in keys.SCREEN_KEYS if key.opens == view)
     app, found = offered(through_time.slow(), digit)
     told = [keys.command(key, app.frame) for key in keys.available(app.frame) if key.action != "app.command_palette"]
     assert app.current_mode == view

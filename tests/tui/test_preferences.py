@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddpmon import runs
-from ddpmon.tui.preferences import FILE, Preferences
+from ddpmon.tui.preferences import PREFERENCES_FILE, Preferences
 from tests.tui import snapshots
 from tests.tui.driving import drive
 
@@ -20,7 +20,7 @@ def opened(*steps, **options):
 
 
 def saved():
-    path = runs.home() / FILE
+    path = runs.home() / PREFERENCES_FILE
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -31,7 +31,7 @@ def test_nothing_is_saved_where_nothing_was_changed():
 
 def test_sort_chart_marks_and_theme_come_back():
     opened("s", "l", "o", "2", "s", "S", "3", "percent_sign", lambda app, _: setattr(app, "theme", "ddpmon-light"))
-    assert (runs.home() / FILE).stat().st_mode & 0o777 == 0o600
+    assert (runs.home() / PREFERENCES_FILE).stat().st_mode & 0o777 == 0o600
     app, text = opened("1")
     assert app.theme == "ddpmon-light"
     assert "ranks, by rank" in text
@@ -46,9 +46,9 @@ def test_sort_chart_marks_and_theme_come_back():
 @pytest.mark.parametrize("content", ["", "[]", '{"theme": ', "9" * 5000, "[" * 9000])
 def test_a_damaged_file_is_ignored_with_a_line(content):
     runs.private_dir(runs.home())
-    (runs.home() / FILE).write_text(content)
+    (runs.home() / PREFERENCES_FILE).write_text(content)
     _, text = opened(size=(160, 50))
-    assert f"{FILE} is damaged: your remembered choices are ignored" in text
+    assert f"{PREFERENCES_FILE} is damaged: your remembered choices are ignored" in text
     opened("s")
     assert saved() == {"world.sort": "by rank"}
 
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_ignored_with_a_line(content):
 def test_a_value_that_means_nothing_is_left_out(value):
     runs.private_dir(runs.home())
     names = ("theme", "world.sort", "ranks.sort", "world.chart", "world.log", "world.smoothing", "heat.percent")
-    (runs.home() / FILE).write_text(json.dumps(dict.fromkeys(names, value)))
+    (runs.home() / PREFERENCES_FILE).write_text(json.dumps(dict.fromkeys(names, value)))
     app, _ = opened("2", "3", "1")
     assert app.theme in {"ddpmon-dark", "ansi-dark"}
 

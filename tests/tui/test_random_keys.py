@@ -40,7 +40,7 @@ SIZES = ((80, 24), (10, 3), (160, 50), (60, 12), (61, 13), (1, 1), (149, 20), (2
 LEAVING = {"app.detach", "app.interrupt"}
 PRESSES = [
     (view, key.keys.split(",")[place % (1 + key.keys.count(","))])
-    for number, key in enumerate(keys.KEYS)
+    for number, key in enumerate(keys.SCREEN_KEYS)
     if key.action not in LEAVING
     for place, view in enumerate(
         key.views if set(key.views) < set(VIEWS) else [VIEWS[(number + more) % len(VIEWS)] for more in (0, 3, 7)]

@@ -175,7 +175,7 @@ def test_what_was_not_kept_of_a_held_screen_is_not_said_to_be_there(screen):
 
 
 def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
-    monkeypatch.setattr("ddpmon.tui.showing.FRAME_S", 3600.0)
+    monkeypatch.setattr("ddpmon.tui.showing.SCREEN_FRAME_S", 3600.0)
     source = FakeSource(snapshots.slow())
 
     def answer(*_):
@@ -186,7 +186,7 @@ def test_what_a_key_asked_for_is_shown_as_soon_as_it_is_there(monkeypatch):
 
 
 def test_what_a_larger_screen_shows_more_is_asked_for_at_once(monkeypatch):
-    monkeypatch.setattr("ddpmon.tui.showing.FRAME_S", 3600.0)
+    monkeypatch.setattr("ddpmon.tui.showing.SCREEN_FRAME_S", 3600.0)
     source = through_time.slow(16)
 
     drive(

@@ -183,7 +183,7 @@ def test_no_color_leaves_none_on_any_screen(monkeypatch):
                     colour is None or colour.is_default for colour in (segment.style.color, segment.style.bgcolor)
                 )
 
-    steps = [step for key in keys.KEYS if key.opens for step in (key.keys, look)]
+    steps = [step for key in keys.SCREEN_KEYS if key.opens for step in (key.keys, look)]
     drive(snapshots.slow(), *steps, "2", "enter", look)
 
 

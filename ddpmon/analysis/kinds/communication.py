@@ -10,13 +10,13 @@ import numpy as np
 from ddpmon import numbers
 from ddpmon.analysis.kinds.kind import Kind, Moment, StepCost
 from ddpmon.analysis.kinds.relevance import BOUND, RELEVANT, SHORTEST_MS, STAYS, cost, gradient_transfer, lasting_cost
-from ddpmon.analysis.processes.causes import BYTES_PER_S, TIMES
+from ddpmon.analysis.processes.causes import ACTIVITY_RATIO, READ_BYTES_PER_S
 from ddpmon.analysis.processes.conditions import Conditions
 from ddpmon.analysis.processes.parallelism import collectives, parallelism_kinds, with_ddp
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import column_medians, row_medians
 from ddpmon.analysis.statistics.excess import EXPLAINS, over_peers, some_of
-from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import format_count
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
@@ -34,7 +34,7 @@ ONE_BUCKET_BYTES = 25 << 20
 FEWEST_CHECKS = 2
 """Minimum number of checks for unused parameters: the first one may be of the first backward pass, which is often
 untypical."""
-FEWEST_STEPS = 10
+MIN_TRANSFER_STEPS = 10
 """Minimum number of steps. Few are enough, because reductions are counted, not estimated."""
 
 
@@ -44,7 +44,7 @@ FEWEST_STEPS = 10
     "Accumulate the gradients of {times} batches under no_sync: the run is then {accumulated:.2f}x faster. {overlap}"
     " {link}{of_hosts}",
     gone="communication no longer slows the steps down",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     slows="waiting for the transfer between ranks",
     quantities=("sent", "received"),
@@ -117,7 +117,7 @@ def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
     if len(rates) > 1:
         busy = max(rates, key=lambda name: rates[name])
         mine, theirs = rates[busy], float(np.median([rate for name, rate in rates.items() if name != busy]))
-        if TIMES.is_reached(mine / max(theirs, 1.0)) and BYTES_PER_S.is_reached(mine - theirs):
+        if ACTIVITY_RATIO.is_reached(mine / max(theirs, 1.0)) and READ_BYTES_PER_S.is_reached(mine - theirs):
             return (
                 f" The network of {busy} carries {numbers.size(mine)}/s, and the networks of the other hosts carry"
                 f" {numbers.size(theirs)}/s. Look for other programs that use the link of {busy}."
@@ -207,7 +207,7 @@ def _of_collectives(parallelism: str, half: float) -> str:
     " accumulate() and Lightning's accumulate_grad_batches do this themselves. If the script needs the reduced"
     " gradients after each backward, do not change this.",
     gone="DDP reduces gradients once per update",
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=MIN_TRANSFER_STEPS,
     by_cost=True,
     outdoes=(communication_bound.name,),
     slows="reducing gradients several times for an update",
@@ -234,7 +234,7 @@ def needless_reductions(moment: Moment) -> Iterator[Finding]:
     "Remove find_unused_parameters=True. Every parameter got a gradient on every rank in {checks}. Keep the option"
     " only if some steps use other parts of the model.",
     gone="the search for unused parameters costs little now",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     slows="the search for unused parameters",
 )
@@ -264,7 +264,7 @@ LEAST_MS = Threshold(
     why="A judgement call: a thread that waits for a transfer wakes up later on a busy machine than on an idle one.",
     stay=1.0 * STAYS,
 )
-PARTS = 4
+WINDOW_PARTS = 4
 """Number of parts of the window in each of which most transfers must take longer: a few long transfers in a row do not
 prove a slow link."""
 
@@ -274,7 +274,7 @@ prove a slow link."""
     "{who}{where}:| {what} {transfer_over_ms:+.1f} ms after arrival|; {gain:.2f}x faster if fixed",
     "All ranks work equally long, but {who} {leave} {which} {transfer_over_ms:.1f} ms after {their} peers: {look}.",
     gone="the link of {who} is as fast as the others' again",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     slows="rank {rank}'s slow link",
     quantities=("sent", "received"),
@@ -300,7 +300,7 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
         return
     peers = np.delete(np.arange(ranks), slow)
     over = world.transfer_ms[:, slow] - row_medians(world.transfer_ms[:, some_of(peers)])[:, None]
-    sure = np.min([column_medians(part) for part in np.array_split(over, PARTS)], axis=0) >= least
+    sure = np.min([column_medians(part) for part in np.array_split(over, WINDOW_PARTS)], axis=0) >= least
     if not sure.any():
         return
     late = sorted(world.ranks[column] for column in slow[sure].tolist())

@@ -15,7 +15,7 @@ from ddpmon.analysis.processes.core_rivals import rival_of, rivals_facts
 from ddpmon.analysis.words import fit_parts, format_count, named_ranks, rank_list
 from ddpmon.messages import CpuRivals, DeviceMark, Finding
 
-FEWEST_SAMPLES = 5
+MIN_RANK_SAMPLES = 5
 """Minimum number of samples of a rank, one per second: a script that starts is busy for a second or two."""
 
 
@@ -66,7 +66,7 @@ def cpu_starved(moment: Moment) -> Iterator[Finding]:
 
 def _of_host(moment: Moment, ranks: Sequence[Conditions], before: Finding | None) -> Finding | None:
     """Return the finding about the ranks of a host; None if they get the cores that they need."""
-    if before is None and any(len(one.starved) < FEWEST_SAMPLES for one in ranks):
+    if before is None and any(len(one.starved) < MIN_RANK_SAMPLES for one in ranks):
         return None  # Some ranks have just started, so the number of ranks that share the cores is unknown.
     least = RELEVANT.number_to_reach(before is not None)
     lasting = {one.rank: float(recurring_mean(np.array(one.starved))) for one in ranks if max(one.starved) >= least}

@@ -11,7 +11,7 @@ from ddpmon.analysis.processes.causes import SLOWER_CLOCK
 from ddpmon.analysis.processes.conditions import median_of
 from ddpmon.analysis.processes.gpus import OF_PROGRAMS, error_words
 from ddpmon.analysis.words import named_ranks
-from ddpmon.messages import NO_RANK, DeviceMark, Finding, GpuUser
+from ddpmon.messages import NO_USER_RANK, DeviceMark, Finding, GpuUser
 
 HARMLESS = frozenset({"power cap"})
 """Reasons for reduced clocks that are normal: the power cap limits any GPU at full load."""
@@ -21,7 +21,7 @@ SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (
     "ranks on one GPU", "ranks' memory on other GPUs", "left over", "other processes of the run", "others",
 )  # fmt: skip
 SET_DEVICE = "Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything else that uses CUDA"
-ADVICE = {
+SHARED_GPU_ADVICE = {
     SAME_GPU: f"These programs run one after another on the GPU. {SET_DEVICE}, unless you share the GPU on purpose.",
     CONTEXTS: "A rank that uses cuda:0 before its own GPU, or loads a checkpoint without map_location, occupies memory"
     f" on cuda:0 until it exits. {SET_DEVICE}, and torch.load(…, map_location='cpu').",
@@ -142,7 +142,7 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
             ranks,
             severity="warn" if full.keys() & set(ranks) else "info",
             headline="|{text}|{more}",
-            advice=ADVICE[sort],
+            advice=SHARED_GPU_ADVICE[sort],
             beside={"text": text, "more": more, "pid": pid},
             subject=sort,
         )
@@ -156,7 +156,7 @@ def _by_sort(users: Users, gpus: Gpus) -> dict[str, dict[int, list[GpuUser]]]:
     sorts: dict[str, dict[int, list[GpuUser]]] = {}
     for rank, those in sorted(users.items()):
         for user in those:
-            if user.rank != NO_RANK:
+            if user.rank != NO_USER_RANK:
                 if rank not in gpus or user.rank not in gpus:
                     continue
                 sort = SAME_GPU if gpus[user.rank] == gpus[rank] else CONTEXTS

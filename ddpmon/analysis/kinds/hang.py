@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from ddpmon.analysis.evidence import Wait
-from ddpmon.analysis.kinds.kind import NEARLY_ALL, Kind, Moment, Severity, Words
+from ddpmon.analysis.kinds.kind import USED_UP_SHARE, Kind, Moment, Severity, Words
 from ddpmon.analysis.processes.disagreements import advice, line_of, place_of, sentence
 from ddpmon.analysis.processes.gpus import broken_gpus, evidence_of, named_gpu
 from ddpmon.analysis.processes.hangs import (
@@ -186,7 +186,7 @@ def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) 
     return Words(f"{lead} {worker.place}{others_wait}", worker.advice, lead=lead)
 
 
-NEAR = Threshold(
+NEAR_TIMEOUT = Threshold(
     0.5,
     of="share of the process group's timeout after which ddpmon reports a wait",
     why="A judgement call: half of the time is left to look at the missing rank. Few waits that end normally last that"
@@ -215,7 +215,7 @@ def timeout_near(moment: Moment) -> Iterator[Finding]:
     first. `hang` says which rank hangs and where; this finding says when the run ends.
     """
     wait = moment.evidence.wait
-    if wait is None or not NEAR.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
+    if wait is None or not NEAR_TIMEOUT.enter <= wait.waited_s / wait.timeout_s < NOT_ENFORCED.enter:
         return
     standing, late = wait.standing, awaited(wait.standing)
     first = standing.stacks.get(late[0]) if late else None
@@ -228,7 +228,7 @@ def timeout_near(moment: Moment) -> Iterator[Finding]:
         "line": line,
         "gone": sorted(standing.gone) or None,
     }
-    severity: Severity = "critical" if NEARLY_ALL.is_reached(wait.waited_s / wait.timeout_s) else "warn"
+    severity: Severity = "critical" if USED_UP_SHARE.is_reached(wait.waited_s / wait.timeout_s) else "warn"
     words, since = _words_of_wait(wait, sorted(late), line), standing.next_step
     yield moment.finding(facts, sorted(late), severity=severity, words=words, since_step=since)
 

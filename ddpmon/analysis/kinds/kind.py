@@ -21,14 +21,14 @@ Subject: TypeAlias = Literal["rank", "host", "activity", "world"]
 """What a kind's findings are about. rank: each rank has its own finding. host, activity: each host or activity that
 `Finding.subject` names has its own finding. world: there is one finding, whose ranks may change."""
 
-LASTING = Threshold(
+LASTING_STEPS = Threshold(
     20,
     of="number of consecutive steps in a state that a script may want for a short time, such as a learning rate of 0",
     why="A judgement call: a few such steps are normal. A warm-up of the learning rate starts at 0, and a "
     "schedule may end at 0. An"
     " adversarial attack runs some steps in evaluation mode. Ranks may step their schedulers a few steps apart.",
 )
-NEARLY_ALL = Threshold(
+USED_UP_SHARE = Threshold(
     0.9,
     of="used-up share of a timeout or of a rank's batches; or share of skipped updates among the latest ones with a "
     "GradScaler",
@@ -124,11 +124,11 @@ class Moment:
         Args:
             world: The last S steps of the run.
             holds: [S] True for each step in which the condition holds.
-            least: Minimum number of steps in which it must have held; None: LASTING.
+            least: Minimum number of steps in which it must have held; None: LASTING_STEPS.
 
         """
         begin = last_run(holds)
-        if len(world) - begin < (LASTING.enter if least is None else least):
+        if len(world) - begin < (LASTING_STEPS.enter if least is None else least):
             return None
         since = self.first_step(world, begin)
         return Streak(since, int(world.step[-1]) - since + 1)

@@ -9,11 +9,11 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_medians, series_median
 from ddpmon.analysis.statistics.excess import SMOOTHED, running_median
-from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
-TIMES = Threshold(
+LOSS_JUMP_RATIO = Threshold(
     2.0,
     of="mean loss after a jump divided by the mean loss before; for one rank, its mean loss divided by that "
     "of the other ranks",
@@ -31,13 +31,13 @@ JUMP = Threshold(
 )
 ROUNDING = 1e-6
 """Maximum difference between losses that may be rounding: float32 resolves values near 1 to 1e-7."""
-BEFORE = 30
+PRIOR_LOSS_STEPS = 30
 """Number of steps that show the loss before a jump: a median of fewer follows single batches."""
 LATELY = 10
 """Number of latest steps whose median shows whether the loss has returned; one good batch does not."""
-FIRST = 20
+STEPS_BEFORE_JUMP = 20
 """Number of steps before the jump of the mean loss in which the loss of the first rank may have risen."""
-BLOCK_STEPS = 10
+LOSS_BLOCK_STEPS = 10
 """Number of steps whose losses are averaged to one value, because the losses of neighbouring steps are correlated. The
 window has at least four such blocks."""
 
@@ -81,7 +81,7 @@ def loss_not_finite(moment: Moment) -> Iterator[Finding]:
     "All replicas have the same weights, so the cause is in the data or in the loss. Look at the samples and labels"
     " that {who} get{s}, and at how the script averages {their} loss.",
     gone="losses of all ranks are alike again",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
 )
 def loss_diverged(moment: Moment) -> Iterator[Finding]:
@@ -94,14 +94,14 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     world, stays = moment.world, moment.previous_finding is not None
     if len(world.ranks) < 2 or not world.has_finite_losses:
         return
-    blocks = world.loss[len(world) % BLOCK_STEPS :].reshape(-1, BLOCK_STEPS, len(world.ranks)).mean(axis=1)
+    blocks = world.loss[len(world) % LOSS_BLOCK_STEPS :].reshape(-1, LOSS_BLOCK_STEPS, len(world.ranks)).mean(axis=1)
     means = blocks.mean(axis=0)
     error = series_median(blocks.std(axis=0, ddof=1)) / len(blocks) ** 0.5
     middle = float(means.min()) if len(means) == 2 else series_median(means)
     away = np.abs(means - middle)
     far = (
         (away > JUMP.number_to_reach(stays) * error)
-        & (away > (TIMES.number_to_reach(stays) - 1) * abs(middle))
+        & (away > (LOSS_JUMP_RATIO.number_to_reach(stays) - 1) * abs(middle))
         & (away > ROUNDING)
     )
     if far.any() and far.sum() <= len(means) / 2:
@@ -114,7 +114,7 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
     "warn",
     "|loss rose from {loss_before:.4g} to {highest:.4g} at step {step:,}, {where}",
     "{look}",
-    fewest_steps=2 * BEFORE,
+    fewest_steps=2 * PRIOR_LOSS_STEPS,
     by_cost=True,
     remedy="Look at the batches of that step. A lower learning rate or gradient clipping makes such jumps rarer.",
 )
@@ -133,7 +133,7 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
         return
     was, stray = _usual(smooth, at)
     up = smooth[at:]
-    usual = was + (TIMES.stay - 1) * abs(was) + stray
+    usual = was + (LOSS_JUMP_RATIO.stay - 1) * abs(was) + stray
     calm = np.flatnonzero(up <= usual)
     ended = bool(len(calm)) and series_median(smooth[-LATELY:]) <= usual
     # The running median rises two steps after the loss does.
@@ -158,18 +158,21 @@ def loss_spiked(moment: Moment) -> Iterator[Finding]:
 
 def _usual(smooth: Floats, at: int) -> tuple[float, float]:
     """Return the median loss before an index, and the standard deviation of the values around it."""
-    before = smooth[max(0, at - BEFORE) : at]
+    before = smooth[max(0, at - PRIOR_LOSS_STEPS) : at]
     was = series_median(before)
     return was, SIGMAS_PER_MAD * series_median(np.abs(before - was))
 
 
 def _last_jump(smooth: Floats) -> int | None:
-    """Return the first index of the last upward jump, at which the loss exceeds the BEFORE steps before; else None."""
-    now = smooth[BEFORE:]
-    highest = np.lib.stride_tricks.sliding_window_view(smooth, BEFORE)[:-1].max(axis=1)
+    """Return the first index of the last upward jump over the PRIOR_LOSS_STEPS losses before it, or None."""
+    now = smooth[PRIOR_LOSS_STEPS:]
+    highest = np.lib.stride_tricks.sliding_window_view(smooth, PRIOR_LOSS_STEPS)[:-1].max(axis=1)
     last = None
-    for at in (np.flatnonzero((now > highest) & (now > TIMES.enter * np.abs(smooth[:-BEFORE]))) + BEFORE).tolist():
-        is_new = last is None or at - last > BEFORE
+    for at in (
+        np.flatnonzero((now > highest) & (now > LOSS_JUMP_RATIO.enter * np.abs(smooth[:-PRIOR_LOSS_STEPS])))
+        + PRIOR_LOSS_STEPS
+    ).tolist():
+        is_new = last is None or at - last > PRIOR_LOSS_STEPS
         if is_new and smooth[at] > _high(*_usual(smooth, at)):
             last = at
     return last
@@ -177,14 +180,14 @@ def _last_jump(smooth: Floats) -> int | None:
 
 def _high(was: Floats | float, stray: Floats | float) -> Floats:
     """Return the minimum loss that counts as a jump."""
-    high: Floats = was + np.maximum(np.maximum(JUMP.enter * stray, (TIMES.enter - 1) * np.abs(was)), ROUNDING)
+    high: Floats = was + np.maximum(np.maximum(JUMP.enter * stray, (LOSS_JUMP_RATIO.enter - 1) * np.abs(was)), ROUNDING)
     return high
 
 
 def _first_rank(loss: Floats, at: int) -> tuple[int | None, int]:
     """Return the column of the rank whose loss rose first (None if several did), and the index of the rise."""
-    begin = max(0, at - FIRST)
-    before = loss[max(0, begin - BEFORE) : begin] if begin >= LATELY else loss[:at]
+    begin = max(0, at - STEPS_BEFORE_JUMP)
+    before = loss[max(0, begin - PRIOR_LOSS_STEPS) : begin] if begin >= LATELY else loss[:at]
     was = column_medians(before)
     high = loss[begin : at + 1] > _high(was, SIGMAS_PER_MAD * column_medians(np.abs(before - was)))
     rows = np.flatnonzero(high.any(axis=1))

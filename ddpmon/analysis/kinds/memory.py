@@ -25,7 +25,7 @@ FULL_WITHIN_S = Threshold(
     why="A judgement call: this is twelve hours. If memory fills up overnight, the run ends.",
     below=True,
 )
-CERTAIN = Threshold(
+CERTAIN_ESTIMATE = Threshold(
     3.0,
     of="longest estimate of the time until memory is full, divided by the shortest estimate",
     why="A judgement call: an estimate such as 2 to 6 hours still helps to plan. If estimates differ more, "
@@ -48,7 +48,7 @@ RETRIES = Threshold(
     why="A judgement call: one long batch may cause one release. A release every ten seconds is a pattern.",
     stay=2,
 )
-KEPT = (
+KEPT_OBJECTS_ADVICE = (
     "Look for objects that the script keeps from step to step: losses summed with their graph (use .item() or"
     " .detach()), lists of outputs"
 )
@@ -96,7 +96,7 @@ def memory_growth(moment: Moment) -> Iterator[Finding]:
         host, rank = grown[0].memory.host, grown[0].memory.rank
         there = [one for one in grown if one.memory.host == host]
         left = [one.left_bytes for one in moment.evidence.memory if one.host == host and one.left_bytes]
-        lead, advice = f"rank {rank}'s memory grows", f"{KEPT}, caches of a dataset"
+        lead, advice = f"rank {rank}'s memory grows", f"{KEPT_OBJECTS_ADVICE}, caches of a dataset"
         if grown[0].name == "worker_bytes":
             lead, advice = f"rank {rank}'s DataLoader workers grow", COPIED
         yield _growth(moment, grown, there, min(left, default=None), lead=lead, advice=advice)
@@ -114,7 +114,11 @@ def gpu_memory_growth(moment: Moment) -> Iterator[Finding]:
         first = grown[0].memory
         left = first.gpu_total_bytes - (first.gpu_used_bytes or 0) if first.gpu_total_bytes else None
         in_tensors, lead = first.gpu_allocated_bytes, f"rank {first.rank}'s GPU memory grows"
-        advice = KEPT if in_tensors is None else f"{KEPT}; tensors use {numbers.size(in_tensors)} of that"
+        advice = (
+            KEPT_OBJECTS_ADVICE
+            if in_tensors is None
+            else f"{KEPT_OBJECTS_ADVICE}; tensors use {numbers.size(in_tensors)} of that"
+        )
         yield _growth(moment, grown, grown[:1], left, lead=lead, advice=advice)
 
 
@@ -146,7 +150,7 @@ def _growth(
         paces = zip(*(one.trend for one in together), strict=True)
         mean_s, longest_s, shortest_s = (left_bytes / sum(each) for each in paces)
         is_harmful |= FULL_WITHIN_S.is_reached(mean_s)
-        if CERTAIN.is_reached(longest_s / max(shortest_s, 1e-9)):
+        if CERTAIN_ESTIMATE.is_reached(longest_s / max(shortest_s, 1e-9)):
             span_s, full = [round(shortest_s), round(longest_s)], time_range(shortest_s, longest_s)
     text = fitting_parts(
         f"{lead} {numbers.size(per_s * 60)} a minute",

@@ -15,9 +15,9 @@ from ddpmon.analysis.steps.pauses import LEAST_US, Pause
 from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, PROFILING, STARTING_WORKERS, Finding, Loader
 
-FEWEST = 3
+MIN_PAUSES = 3
 """Minimum number of pauses of unknown kind: with three there are two intervals, the minimum for a rhythm."""
-ADVICE = {
+PAUSE_ADVICE = {
     "evaluation": "Evaluate less often or on less data, or let each rank evaluate a part (DistributedSampler).",
     "checkpoint": "Write checkpoints less often, or with torch.distributed.checkpoint.async_save.",
     PAUSES[OUT_OF_DATA]: "Give each rank the same number of batches (DistributedSampler), so that all ranks train in"
@@ -69,7 +69,7 @@ def _each(moment: Moment) -> Iterator[Finding]:
         ranks = ranks if 0 < len(ranks) < moment.evidence.world_size else []
         who = f" on {named_ranks(ranks, moment.evidence.world_size)} alone" if ranks else ""
         beginning = "the attach" if moment.evidence.attached else "the first step"
-        takes, look = f"{name}{who} takes {share:.0%} of the time since {beginning}", ADVICE.get(name, "")
+        takes, look = f"{name}{who} takes {share:.0%} of the time since {beginning}", PAUSE_ADVICE.get(name, "")
         costly = False
         headline: str | None = "{takes}||: {count:,} times, {took}"
         if kind == STARTING_WORKERS:
@@ -106,7 +106,7 @@ def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cos
 
     """
     rank, most = next(iter(Counter(one.ranks[0] for one in latest).most_common(1)), (0, 0))
-    if len(latest) < FEWEST or not MOSTLY.is_reached(most / len(latest)):
+    if len(latest) < MIN_PAUSES or not MOSTLY.is_reached(most / len(latest)):
         return
     steps = [one.step for one in latest if one.ranks[0] == rank]
     every = round(statistics.median(after - before for before, after in pairwise(steps)))

@@ -9,7 +9,7 @@ import numpy as np
 from ddpmon.analysis.kinds.kind import Moment, StepCost
 from ddpmon.analysis.statistics.arrays import Floats, Ints, lower_medians
 from ddpmon.analysis.statistics.excess import some_of
-from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
 from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
@@ -96,7 +96,9 @@ def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
 
     """
     # A single event may be a start-up cost or an accident, and has no interval to the next one.
-    return len(steps) > 1 and last - int(steps[-1]) < max(FEWEST, STOPPED.enter * max(1, int(np.diff(steps).max())))
+    return len(steps) > 1 and last - int(steps[-1]) < max(
+        MIN_WINDOW_STEPS, STOPPED.enter * max(1, int(np.diff(steps).max()))
+    )
 
 
 def recurring_mean(values: Floats) -> Floats:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ddpmon.analysis.kinds.kind import Kind, Moment
 from ddpmon.analysis.processes.parallelism import meant_to_differ, trains_apart, with_ddp
-from ddpmon.analysis.steps.window import FEWEST
-from ddpmon.analysis.words import WIDTH, format_count, named_ranks
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
+from ddpmon.analysis.words import VERDICT_WIDTH, format_count, named_ranks
 from ddpmon.messages import BATCH_NORM, DDP, OTHER_BUFFERS, UNREDUCED, Finding, Model
 
 FEWEST_UPDATES = 3
@@ -92,7 +92,11 @@ def gradients_not_synchronised(moment: Moment) -> Iterator[Finding]:
     replicas equal, there is no finding.
     """
     evidence, different, same = moment.evidence, moment.evidence.difference, moment.evidence.same
-    grows = [one for one in evidence.unsynchronised if one.count >= FEWEST_UPDATES and one.steps - one.last_at < FEWEST]
+    grows = [
+        one
+        for one in evidence.unsynchronised
+        if one.count >= FEWEST_UPDATES and one.steps - one.last_at < MIN_WINDOW_STEPS
+    ]
     if not grows or meant_to_differ(evidence.parallelism):
         return
     ranks = sorted(one.rank for one in grows)
@@ -162,7 +166,7 @@ def _as_many_as_fit(model: Model) -> str:
     """Return the names of as many of the model's parameters as fit into the sentence."""
     verb = "is" if model.unreduced_count == 1 else "are"
     texts = [f"{_listed(model, many)}, which {verb} trained" for many in range(len(model.unreduced), 0, -1)]
-    room = WIDTH - len("DDP does not reduce ")
+    room = VERDICT_WIDTH - len("DDP does not reduce ")
     none = f"{format_count(model.unreduced_count, 'parameter')} that {verb} trained"
     return next((text for text in texts if len(text) <= room), none)
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import NEARLY_ALL, Kind, Moment
+from ddpmon.analysis.kinds.kind import USED_UP_SHARE, Kind, Moment
 from ddpmon.analysis.processes.parallelism import with_ddp
-from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import Finding
 from ddpmon.messages.setup import DISTRIBUTED_SAMPLER, SEED_VARIES
 
-CHANCE = Threshold(
+COINCIDENCE_PROBABILITY = Threshold(
     1e-9,
     of="probability that two ranks with different samples have equal losses in all compared steps",
     why="A judgement call: with one check a second, this is one false alarm in thirty years. We assume that "
@@ -34,7 +34,7 @@ losses differ for equal samples."""
 FEWEST_REPEATS = 2
 """Minimum number of consecutive epochs that repeat the previous epoch's seeds: a script may set seeds again when
 training begins."""
-FEWEST_STEPS = 2
+MIN_TRAINED_STEPS = 2
 """Minimum number of steps: the first shows that ranks train from these loaders, and many scripts make one step and
 end."""
 
@@ -46,7 +46,7 @@ end."""
     " the DataLoader, and call sampler.set_epoch(epoch) in each epoch. With an IterableDataset, each rank must read its"
     " own part. If you overfit one batch on all ranks as a test, the samples must be equal.",
     gone="ranks train on different samples now",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
 )
 def same_data(moment: Moment) -> Iterator[Finding]:
     """All ranks train on the same samples: their losses have been equal to the last bit for many steps.
@@ -60,7 +60,7 @@ def same_data(moment: Moment) -> Iterator[Finding]:
         return
     facts, who = {"inputs_compared": inputs.compared}, named_ranks(world.ranks, moment.evidence.world_size)
     equal = ((world.loss == world.loss[:, :1]) & world.has_loss).all(axis=1)
-    found = None if inputs.compared > 1 and inputs.distinct == 1 else moment.streak(world, equal, FEWEST)
+    found = None if inputs.compared > 1 and inputs.distinct == 1 else moment.streak(world, equal, MIN_WINDOW_STEPS)
     if found and _is_beyond_chance(moment, int(np.searchsorted(world.step, found.since))):
         since = f": equal losses for {found.steps:,} steps"
         beside, steps = {"who": who, "since": since}, {"steps": found.steps}
@@ -76,7 +76,7 @@ def _is_beyond_chance(moment: Moment, begin: int) -> bool:
     others_ms = (world.wait_ms + world.transfer_ms - world.exposed_ms)[begin:]
     repeated = int((losses[1:] == losses[:-1]).sum())
     is_made = not moment.evidence.inputs.compared and others_ms.max() > 0
-    return not is_made and CHANCE.is_reached(((repeated + 1) / (len(losses) + 1)) ** len(losses))
+    return not is_made and COINCIDENCE_PROBABILITY.is_reached(((repeated + 1) / (len(losses) + 1)) ** len(losses))
 
 
 @Kind(
@@ -163,7 +163,7 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
     "The other ranks wait for ever in their next backward, unless the loop ends earlier on all ranks. Give each rank"
     " the same number of batches (DistributedSampler pads, drop_last=True cuts), or train inside `with"
     " Join([model]):`.",
-    fewest_steps=FEWEST_STEPS,
+    fewest_steps=MIN_TRAINED_STEPS,
     stays_told=False,
 )
 def uneven_batches(moment: Moment) -> Iterator[Finding]:
@@ -185,6 +185,6 @@ def uneven_batches(moment: Moment) -> Iterator[Finding]:
     yield moment.finding(
         {"batches": [*batches.values()], "steps": steps},
         [rank for rank, count in batches.items() if count == least],
-        severity="warn" if NEARLY_ALL.is_reached(steps / least) else "info",
+        severity="warn" if USED_UP_SHARE.is_reached(steps / least) else "info",
         beside={"least": least, "theirs": f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"},
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.over_time.heat import LateSteps
-from ddpmon.analysis.steps.summary import FEWEST_STEPS
+from ddpmon.analysis.steps.summary import MIN_MEAN_STEPS
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import Finding
 
@@ -41,12 +41,12 @@ def _each_is_late(finding: Finding) -> bool:
 
 
 def since_change(world: World, findings: Sequence[Finding]) -> World:
-    """Return the steps since the latest change that findings name, but at least FEWEST_STEPS.
+    """Return the steps since the latest change that findings name, but at least MIN_MEAN_STEPS.
 
     Means across the change would describe neither side.
     """
     changes = [f for f in findings if kind_of(f).changes_level]
     begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in changes]
     latest = max((step for step in begins if step is not None), default=0)
-    first = min(int(np.searchsorted(world.step, latest)), len(world) - FEWEST_STEPS)
+    first = min(int(np.searchsorted(world.step, latest)), len(world) - MIN_MEAN_STEPS)
     return world.steps_between(first, len(world)) if first > 0 else world

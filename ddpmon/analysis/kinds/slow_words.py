@@ -9,7 +9,7 @@ from ddpmon.analysis.processes.data_readers import loading_words
 from ddpmon.analysis.processes.slow_lines import line_words
 from ddpmon.analysis.steps.even_work import MORE_WORK, Work
 from ddpmon.analysis.steps.step_sums import StepSums
-from ddpmon.analysis.words import WIDTH, fit_parts, fitting_parts, format_count, named_ranks
+from ddpmon.analysis.words import VERDICT_WIDTH, fit_parts, fitting_parts, format_count, named_ranks
 
 LOOK_AT = {
     "data": "the DataLoader: files, disk, workers and their cores",
@@ -24,7 +24,7 @@ ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regu
 """Adverbs that follow "slow", by pattern."""
 MANIFOLD = 10.0
 """Relative increase of a phase's time at which ms are shown instead of a percentage, which would be hard to read."""
-NEARLY_ALL = 0.95
+NEARLY_ALL_SHARE = 0.95
 """Share of an excess above which the remaining part is not mentioned."""
 SHORT_S = 10.0
 """Time in seconds below which tenths of a second are shown."""
@@ -61,7 +61,7 @@ def slowdown_words(slow: SlowRanks) -> Words:
     why = slow.process_cause.short if slow.process_cause and slow.process_cause.began == "with" else ""
     line = f" in {slow.slow_line.brief}" if slow.slow_line else ""
     changed = (1, " since the others got faster") if one.changed == "others" else (5, "")
-    gain = (2, gain_words(slow, WIDTH - len(lead + over)))
+    gain = (2, gain_words(slow, VERDICT_WIDTH - len(lead + over)))
     return Words(
         fitting_parts(lead + over, (3, line), (4, _rhythm(slow)), (0, why), changed, (5, _since(slow)), gain),
         advice,
@@ -105,7 +105,7 @@ def _since(slow: SlowRanks) -> str:
     return f" at {step}" if slow.slowdown.changed == "others" else f" since {step}"
 
 
-def gain_words(slow: SlowRanks, room: int = WIDTH) -> str:
+def gain_words(slow: SlowRanks, room: int = VERDICT_WIDTH) -> str:
     """Return the gain of fixing it in words, in at most `room` characters if a shorter wording exists."""
     ranks = len(slow.slowdown.ranks)
     if slow.with_ranks:
@@ -172,7 +172,7 @@ def _advice(slow: SlowRanks, who: str) -> str:
 
 def _even(slow: SlowRanks, work: Work, who: str) -> str:
     """Return the advice to distribute work evenly, with the numbers of samples or tokens."""
-    rest = f" (this explains {work.share:.0%} of the delay)" if work.share <= NEARLY_ALL else ""
+    rest = f" (this explains {work.share:.0%} of the delay)" if work.share <= NEARLY_ALL_SHARE else ""
     said = f"Give every rank equal work: {who} gets {work.mine:,.0f} {work.unit} a step, the others {work.theirs:,.0f}"
     if (even := slow.even_work) is None:
         return f"{said}{rest}."

@@ -24,13 +24,13 @@ from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.analysis.processes.slow_lines import line_facts, line_of_ranks, line_words
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.statistics.excess import EXPLAINS
-from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
 from ddpmon.analysis.words import format_count
 from ddpmon.messages import Finding, Phase
 
 COLLECTS_MS = 0.1
 """Time in ms above which a step counts as having a garbage collection: collections of young generations take less."""
-LARGE = 0.5
+LARGE_COLLECTION_SHARE = 0.5
 """Time of a garbage collection, as a share of the second-longest, above which it is large: full collections reach it,
 and collections of young generations do not."""
 BEFORE_BACKWARD = "before backward"
@@ -43,7 +43,7 @@ GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward an
     "all ranks wait {data_ms:.1f} ms a step for data:| {share:.0%} of it|{where}|; {gain:.2f}x faster if fixed",
     "{look}",
     gone="the DataLoader is fast enough again",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     slows="waiting for data",
     names_line=True,
@@ -78,7 +78,7 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
     "them. The batch size does not change this time. With batches twice as large, the run processes up to "
     "{gain:.2f}x the samples per"
     " second.",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     remedy="Use larger batches. The optimizer, the synchronisation and the code around them take the same time for any"
     " batch size.",
@@ -112,7 +112,7 @@ def overhead_bound(moment: Moment) -> Iterator[Finding]:
     "The script spends {gap_ms:.1f} ms of each step {place}. If the script loads or moves data there, use a DataLoader"
     " with workers, or a thread that fetches the next batch. `with ddpmon.phase(…)` around parts of the code shows"
     " which of them takes the time.",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
 )
 def gap(moment: Moment) -> Iterator[Finding]:
@@ -151,7 +151,7 @@ def gap(moment: Moment) -> Iterator[Finding]:
     "Python's garbage collection costs {gc_ms:.1f} ms a step:| {share:.0%} of it|, up to {longest_ms:.0f} ms at once",
     "Call gc.freeze() after the model is built: the collector then skips all objects that already exist. {rarer}",
     gone="garbage collection no longer slows the steps down",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     slows="garbage collection",
     remedy="Call `gc.freeze()` after setup. Call `gc.disable()`, and `gc.collect()` at fixed intervals of steps.",
@@ -195,5 +195,5 @@ def _goes_on(each_ms: Floats, least_ms: float) -> bool:
         least_ms: Mean time in a step from which on collections matter.
 
     """
-    large = np.flatnonzero(each_ms >= LARGE * np.partition(each_ms, -2)[-2])
+    large = np.flatnonzero(each_ms >= LARGE_COLLECTION_SHARE * np.partition(each_ms, -2)[-2])
     return goes_on(large, len(each_ms) - 1) or bool(recurring_mean(each_ms[large[-1] + 1 :]) >= least_ms)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import LASTING, NEARLY_ALL, Kind, Moment
+from ddpmon.analysis.kinds.kind import LASTING_STEPS, USED_UP_SHARE, Kind, Moment
 from ddpmon.analysis.kinds.replicas import replicas_differ
 from ddpmon.analysis.processes.parallelism import trains_apart
 from ddpmon.analysis.statistics.arrays import Bools, Floats
-from ddpmon.analysis.steps.window import FEWEST
+from ddpmon.analysis.steps.window import MIN_WINDOW_STEPS
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.messages import DDP, SCALED_UPDATES, Finding
@@ -23,9 +23,9 @@ SKIPPED = Threshold(
     "in 2,000 is normal.",
     stay=10,
 )
-FIRST_STEPS = 2
+BEGINNING_STEPS = 2
 """Number of first steps that count as the beginning, because the window may lack the first step."""
-ALIKE = 1e-6
+EQUAL_RATE_TOLERANCE = 1e-6
 """Maximum relative difference between learning rates that count as equal: two machines may round a cosine
 differently."""
 
@@ -87,7 +87,9 @@ def trains_in_eval(moment: Moment) -> Iterator[Finding]:
 
     ddpmon checks only DDP models with torch's dropout or BatchNorm. In other models, the mode usually changes nothing.
     """
-    updates = {str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING.is_reached(many)}
+    updates = {
+        str(rank): many for rank, many in sorted(moment.evidence.held_out.items()) if LASTING_STEPS.is_reached(many)
+    }
     if updates:
         last, before = int(moment.world.step[-1]), moment.previous_finding
         since = (before and before.since_step) or max(1, last - max(updates.values()) + 1)
@@ -113,7 +115,7 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
     if SKIPPED.is_reached(most, held=moment.previous_finding is not None):
         yield moment.finding(
             {"skipped": {str(rank): count for rank, count in skipped.items()}},
-            severity="critical" if NEARLY_ALL.is_reached(most / SCALED_UPDATES) else "warn",
+            severity="critical" if USED_UP_SHARE.is_reached(most / SCALED_UPDATES) else "warn",
             beside={"most": most, "of": SCALED_UPDATES},
         )
 
@@ -126,7 +128,7 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
     " the script calls scheduler.step(): once per batch, or once per epoch. Stop the run, because the "
     "model no longer learns.",
     gone="the learning rate is above 0 again",
-    fewest_steps=FEWEST,
+    fewest_steps=MIN_WINDOW_STEPS,
 )
 def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
     """The learning rate is 0: steps do not change the weights.
@@ -136,7 +138,7 @@ def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
     """
     world = moment.longer or moment.world
     if found := moment.streak(world, (world.learning_rate == 0).all(axis=1)):
-        at_first = found.since <= FIRST_STEPS
+        at_first = found.since <= BEGINNING_STEPS
         yield moment.finding(
             {"steps": found.steps},
             severity="info" if at_first else "warn",
@@ -152,7 +154,7 @@ def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
 
 def _differ(rates: Floats) -> Bools:
     """Return in which steps the learning rates of all ranks are known and differ: [S, R] -> [S]."""
-    is_alike = np.isclose(rates, rates[:, :1], rtol=ALIKE, atol=0)
+    is_alike = np.isclose(rates, rates[:, :1], rtol=EQUAL_RATE_TOLERANCE, atol=0)
     return np.asarray(np.isfinite(rates).all(axis=1) & ~is_alike.all(axis=1))
 
 
@@ -168,7 +170,7 @@ def _since_then(whole: Finding, part: Finding) -> bool:
     " must use the same learning rate. Give ReduceLROnPlateau the validation loss averaged over all ranks (all_reduce),"
     " step schedulers equally often, and pass the same arguments on all ranks. Restart from an earlier checkpoint.",
     gone="learning rates of all ranks are the same again",
-    fewest_steps=int(LASTING.enter),
+    fewest_steps=int(LASTING_STEPS.enter),
     outdoes=(replicas_differ.name,),
     covers=_since_then,
 )

@@ -12,7 +12,7 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 
 Bytes = NDArray[np.uint8]
-BINS = 256
+BINS_PER_RESOLUTION = 256
 """Number of bins that are stored at each resolution: the number of columns of a wide terminal."""
 
 

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import BINS, Bytes, finite_range, quantise_values
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION, Bytes, finite_range, quantise_values
 from ddpmon.analysis.over_time.gpu_idle import GpuIdle
 from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins, Part
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints, row_medians, series_median
@@ -26,7 +26,7 @@ BINNED = ("own", *PHASES, "loss", "idle")
 """Quantities of the bins: times in ms, the loss, and the share of the time in which the GPU was idle."""
 OVER = (-0.25, 1.0)
 """Scale of values relative to a median: from 25% below it to 100% above it."""
-IDLE = (0.0, 1.0)
+IDLE_SCALE = (0.0, 1.0)
 """Scale of GPU utilization, as the share of time in which the GPU was idle, so that more is worse."""
 IN_NOISE, LATE = 1, 2
 """Cell values of a judged map: within the noise; and late by the first of HEAT_LEVELS."""
@@ -37,7 +37,7 @@ CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
 limit applies."""
 NEGLIGIBLE = 0.02
 """Smallest excess that is shown, as a share."""
-APART = 64
+MIN_BINS_APART = 64
 """Distance in bins at which noise is no longer correlated."""
 SPIKES = 1.5
 """Minimum excess of a late cell, as a multiple of the largest single spike of a typical rank."""
@@ -148,7 +148,9 @@ class Heat:
         while steps == WHOLE_RUN and self.last_step // (level.width * merged) >= most:
             merged *= 2
         last, first = self.last_step // (level.width * merged), 1 // (level.width * merged)  # A run begins with step 1.
-        return Bins.from_level(level, merged, np.arange(max(first, last - min(most, BINS) + 1), last + 1))
+        return Bins.from_level(
+            level, merged, np.arange(max(first, last - min(most, BINS_PER_RESOLUTION) + 1), last + 1)
+        )
 
     def metric_grid(self, metric: str, steps: int, bins: int) -> Grid | None:
         """Return the latest bins of a metric, one row per rank; None before the first step.
@@ -166,7 +168,7 @@ class Heat:
         low, high = OVER
         has_value = shown.count({"gpu": "idle", "loss": "loss"}.get(metric, "own")) > 0
         if metric == "gpu":
-            values, (low, high) = shown.mean("idle"), IDLE
+            values, (low, high) = shown.mean("idle"), IDLE_SCALE
         elif metric == "loss":
             values = shown.mean("loss")
             low, high = finite_range(values[has_value])
@@ -194,7 +196,7 @@ class Heat:
 
         """
         # Measure noise on all stored bins, not only on those that are shown.
-        kept = self.latest_bins(steps, bins if steps == WHOLE_RUN else BINS)
+        kept = self.latest_bins(steps, bins if steps == WHOLE_RUN else BINS_PER_RESOLUTION)
         if kept is None:
             return None
         count = kept.count("own")[:, 0]
@@ -267,7 +269,7 @@ def noise_of(over: Floats) -> float | None:
     if count < MIN_BINS:
         return None
     over = over[:, some_of(np.arange(ranks))]
-    apart = min(APART, count // 3)
+    apart = min(MIN_BINS_APART, count // 3)
     strays, near = (
         series_median(row_medians(np.square(over[lag:] - over[:-lag]).T)) / (2 * _OF_SQUARES) for lag in (apart, 1)
     )

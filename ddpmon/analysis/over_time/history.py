@@ -1,9 +1,9 @@
 """Quantities of all ranks over the whole run in bounded memory: fine for recent steps, coarser for older ones.
 
-The last BINS rows are kept as they came. Every four neighbouring rows also become one row of a coarser level, of which
-again the last BINS are kept, and so on: a million steps ago, there is one row per thousand steps. A window that reaches
-back to some moment is shown from the finest level that still reaches that moment, so it has at least BINS / 4 rows, if
-there were so many.
+The last ROWS_PER_LEVEL rows are kept as they came. Every four neighbouring rows also become one row of a coarser level,
+of which again the last ROWS_PER_LEVEL are kept, and so on: a million steps ago, there is one row per thousand steps. A
+window that reaches back to some moment is shown from the finest level that still reaches that moment, so it has at
+least ROWS_PER_LEVEL / 4 rows, if there were so many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages import QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Series, SeriesView
 
-BINS = 1024
+ROWS_PER_LEVEL = 1024
 """Number of latest rows that are stored at each level of resolution."""
 MERGED = 4
 """Number of rows of a level that become one row of the next level."""
@@ -123,7 +123,7 @@ def merge_rows(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
 
 @dataclass
 class Resolution:
-    """The rows of one resolution: the last BINS of the `count` rows that were added."""
+    """The rows of one resolution: the last ROWS_PER_LEVEL of the `count` rows that were added."""
 
     rows: Rows
     count: int = 0
@@ -167,7 +167,7 @@ class History:
             level = self._levels[place]
             place += 1
             together = np.concatenate([level.unmerged_rows, rows])
-            level.rows = np.concatenate([level.rows, rows])[-BINS:]
+            level.rows = np.concatenate([level.rows, rows])[-ROWS_PER_LEVEL:]
             level.count += len(rows)
             begins = np.arange(len(together) // MERGED) * MERGED
             rows = merge_rows(together[: len(begins) * MERGED], begins, self._low_is_worst)
@@ -245,7 +245,7 @@ class History:
             above = count
         return cut
 
-    def saved(self, most: int = BINS) -> SavedHistory:
+    def saved(self, most: int = ROWS_PER_LEVEL) -> SavedHistory:
         """Return the latest `most` rows of each level, for a recording."""
         levels = [(level.count, level.rows[-most:].tobytes()) for level in self._levels]
         return SavedHistory(list(self.names), levels)
@@ -261,7 +261,7 @@ class History:
         kind = row_type(len(saved.names))
         for count, content in saved.levels:
             rows = np.frombuffer(content, kind)
-            if not len(rows) <= min(count, BINS):
+            if not len(rows) <= min(count, ROWS_PER_LEVEL):
                 raise ValueError(f"a history of {count} rows holds {len(rows)}")
             rows = _of_quantities(rows, saved.names, names)
             history._levels.append(Resolution(rows, count))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.over_time.cells import BINS
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 
 Sums = NDArray[np.float32]
@@ -46,7 +46,7 @@ class Part:
 
 
 class MeanBins:
-    """The last BINS bins of one resolution, in a ring buffer, where a newer bin replaces the older one in its slot."""
+    """A ring buffer of the last BINS_PER_RESOLUTION bins of one resolution."""
 
     def __init__(self, width: int, ranks: int, quantities: Sequence[str]) -> None:
         """Start without values.
@@ -59,10 +59,10 @@ class MeanBins:
         """
         self.width = width
         self.quantities = tuple(quantities)
-        self.number: Ints = np.full(BINS, -1, np.int64)
+        self.number: Ints = np.full(BINS_PER_RESOLUTION, -1, np.int64)
         """Number of the bin in each slot; -1: the slot is empty."""
-        self.end_us: Ints = np.zeros(BINS, np.int64)
-        self.sums: Sums = np.zeros((BINS, ranks, len(quantities)), np.float32)
+        self.end_us: Ints = np.zeros(BINS_PER_RESOLUTION, np.int64)
+        self.sums: Sums = np.zeros((BINS_PER_RESOLUTION, ranks, len(quantities)), np.float32)
         self.counts: Counts = np.zeros(self.sums.shape, np.uint32)
 
     def add(self, part: Part) -> Part:
@@ -97,8 +97,8 @@ class MeanBins:
 
     def widen_to_reach(self, step: int) -> None:
         """Double the width until all bins from the first step up to this one fit, so that no bin is forgotten."""
-        half = BINS // 2
-        while step // self.width >= BINS:
+        half = BINS_PER_RESOLUTION // 2
+        while step // self.width >= BINS_PER_RESOLUTION:
             self.width *= 2
             for sums in (self.sums, self.counts):
                 sums[:half] = sums[::2] + sums[1::2]
@@ -111,7 +111,7 @@ class MeanBins:
         """Make room for bins; return the slot of each, and False for bins that are too old because a newer one has the
         slot.
         """
-        slots, newest = bins % BINS, self.number.copy()
+        slots, newest = bins % BINS_PER_RESOLUTION, self.number.copy()
         np.maximum.at(newest, slots, bins)
         stale = newest > self.number
         self.number = newest
@@ -135,7 +135,7 @@ class Bins:
     @classmethod
     def from_level(cls, level: MeanBins, merged: int, numbers: Ints) -> Bins:
         fine = numbers[:, None] * merged + np.arange(merged)
-        slots = fine % BINS
+        slots = fine % BINS_PER_RESOLUTION
         return cls(level, merged, numbers, slots, level.number[slots] == fine)
 
     @property

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ddpmon.analysis.over_time.cells import BINS, measured_cells
+from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION, measured_cells
 from ddpmon.analysis.over_time.mean_bins import Bins, MeanBins
 from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, Sample
 
@@ -95,7 +95,7 @@ class SampleBins:
 
         """
         self._flush()
-        level, columns = self._levels[seconds], min(columns, BINS)
+        level, columns = self._levels[seconds], min(columns, BINS_PER_RESOLUTION)
         shown = {}
         for rank in ranks:
             if (known := self._ranks.get(rank)) is not None:

@@ -25,13 +25,13 @@ SLOWER_CLOCK = Threshold(
 )
 FAULT_MS = 8.0
 """Time in ms of a page fault that reads from a hard disk: one seek. Solid-state disks take less."""
-BYTES_PER_S = Threshold(
+READ_BYTES_PER_S = Threshold(
     10e6,
     of="bytes per second that a rank reads from storage, or by which a host's network traffic exceeds other hosts'",
     why="A judgement call: any disk or link moves this amount in a tenth of a second, so traffic below it "
     "cannot be what slows a rank down.",
 )
-TIMES = Threshold(
+ACTIVITY_RATIO = Threshold(
     2.5,
     of="page faults or reads of a slow rank, or network traffic of its host, as a multiple of the same on other ranks "
     "or hosts",
@@ -278,7 +278,7 @@ def _fewer_workers(late: Lateness, mine: Conditions, others: Sequence[Conditions
 
 def _page_faults(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
     faults, theirs = mine.major_faults_per_s, median_of(one.major_faults_per_s for one in others)
-    if faults is None or theirs is None or faults < TIMES.enter * theirs:
+    if faults is None or theirs is None or faults < ACTIVITY_RATIO.enter * theirs:
         return None
     return Cause(
         "page_faults",
@@ -296,7 +296,7 @@ def _reads(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Ca
     reads = median_of(one.read_bytes_per_s for one in others)
     if late.phase != "data" or mine.read_bytes_per_s is None or reads is None:
         return None
-    if mine.read_bytes_per_s < max(BYTES_PER_S.enter, TIMES.enter * reads):
+    if mine.read_bytes_per_s < max(READ_BYTES_PER_S.enter, ACTIVITY_RATIO.enter * reads):
         return None
     return Cause(
         "reads",

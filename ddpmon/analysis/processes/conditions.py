@@ -60,7 +60,7 @@ class Conditions:
     Moments are given in microseconds before the latest step."""
 
 
-MEASURED = (
+SAMPLED_FIELDS = (
     *("starved_share", "major_faults_per_s", "read_bytes_per_s", "io_wait_share"),
     *("gpu_clock_mhz", "gpu_temperature_c"),
 )
@@ -72,7 +72,7 @@ def typical_conditions(them: Sequence[Conditions]) -> Conditions:
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
-    measured: dict[str, Any] = {name: median_of(getattr(one, name) for one in them) for name in MEASURED}
+    measured: dict[str, Any] = {name: median_of(getattr(one, name) for one in them) for name in SAMPLED_FIELDS}
     return Conditions(
         them[0].rank,
         them[0].host,

@@ -19,7 +19,7 @@ from ddpmon.messages import (
 )
 
 OPTIMIZERS = "a step ends at the optimizer step"
-COLLECTIVES = {
+COLLECTIVES_BY_KIND = {
     FSDP: "FSDP's collectives (all-gather, reduce-scatter)",
     FSDP2: "FSDP2's collectives (all-gather, reduce-scatter)",
     DEEPSPEED: "DeepSpeed's collectives",
@@ -60,7 +60,9 @@ def short_name(parallelism: str) -> str:
 def collectives(parallelism: str) -> str:
     """Return the collectives in which ranks wait for each other, if not DDP's all-reduce."""
     return (
-        " and ".join(COLLECTIVES[part] for part in parallelism_kinds(parallelism) if part in COLLECTIVES)
+        " and ".join(
+            COLLECTIVES_BY_KIND[part] for part in parallelism_kinds(parallelism) if part in COLLECTIVES_BY_KIND
+        )
         or "collectives"
     )
 
@@ -88,7 +90,7 @@ def measured_sentence(parallelism: str, unmeasured: Collection[str]) -> str:
         said = [f"nn.DataParallel without DDP: one process uses all devices, {OPTIMIZERS}"]
     else:
         said = [f"{parallelism}, no DDP: {OPTIMIZERS}"]
-    if "wait" not in unmeasured and (len(kinds) > 1 or kinds[0] in COLLECTIVES):
+    if "wait" not in unmeasured and (len(kinds) > 1 or kinds[0] in COLLECTIVES_BY_KIND):
         said.append(f"wait and transfer are those of {collectives(parallelism)}")
     if "forward" in unmeasured:
         said.append("ddpmon does not measure forward and counts it as other")

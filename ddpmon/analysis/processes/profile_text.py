@@ -7,7 +7,7 @@ from ddpmon.errors import UsageError
 from ddpmon.messages import MAX_PROFILED_RANKS, MAX_WORLD, ProfiledRank, ProfileView
 from ddpmon.plain import plain
 
-COST = (
+PROFILE_COST = (
     "The profiler makes steps longer, most of all steps of many short operators. Starting and ending it pauses the rank"
     " once, for up to a second, or for longer on a GPU."
 )

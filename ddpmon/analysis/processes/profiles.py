@@ -8,7 +8,7 @@ from ddpmon.messages import OWN_PHASES, OperatorRow, Profile, ProfileOutcome
 
 MAX_ROWS = 200
 """Maximum number of operators in a comparison: those that differ least are left out."""
-WAITING = (
+WAITING_OPERATORS = (
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
 )
@@ -30,7 +30,7 @@ def side_by_side(profiles: Sequence[Profile]) -> list[OperatorRow]:
 
 def _row(name: str, phase: int, values: Sequence[tuple[float, float, float]]) -> OperatorRow:
     cpu, device, calls = ([round(one[place], 4) for one in values] for place in range(3))
-    return OperatorRow(name, OWN_PHASES[phase], cpu, device, calls, name.startswith(WAITING))
+    return OperatorRow(name, OWN_PHASES[phase], cpu, device, calls, name.startswith(WAITING_OPERATORS))
 
 
 def why_not_profiled(profile: Profile, seconds: float) -> str:

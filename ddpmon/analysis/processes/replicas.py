@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ddpmon.messages import FEW_WEIGHTS, INPUTS, UNREDUCED, WEIGHTS, Digest
 
-KEPT = 64
+MAX_COMPARED_MOMENTS = 64
 """Number of latest moments (see `_Moment`) that are stored for each model."""
 
 _Model: TypeAlias = tuple[str, int, int]
@@ -83,7 +83,7 @@ class Replicas:
         for digest in digests:
             moments = self._digests.setdefault((digest.group, digest.model, digest.of), {})
             moments.setdefault((digest.sequence, digest.step, digest.updates), {})[rank] = digest.value
-            if len(moments) > KEPT:
+            if len(moments) > MAX_COMPARED_MOMENTS:
                 del moments[min(moments)]
 
     def difference(self, *of: int) -> Difference | None:

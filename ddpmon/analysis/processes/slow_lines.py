@@ -12,7 +12,7 @@ from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.words import format_count
 from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamples
 
-FEWEST_SAMPLES = 8
+MIN_PLACE_SAMPLES = 8
 """Minimum number of samples that must show a place: fewer may all be of one unusual step."""
 LISTED_SHARE = 0.15
 """Minimum share of a function's samples for a line to be listed if several lines share the excess."""
@@ -116,7 +116,7 @@ def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
 def _explains(ours: _Profile, others: _Profile, place: Place, excess_ms: float) -> bool:
     """Return whether a place explains the excess even at the lower end of its time's confidence interval."""
     over = ours.ms(place) - others.ms(place)
-    enough = ours.counts[place] >= FEWEST_SAMPLES and over >= EXPLAINS.enter * excess_ms
+    enough = ours.counts[place] >= MIN_PLACE_SAMPLES and over >= EXPLAINS.enter * excess_ms
     return enough and _interval(ours, others, place)[0] >= EXPLAINS.stay * excess_ms
 
 

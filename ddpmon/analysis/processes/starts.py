@@ -2,7 +2,7 @@
 
 No usual length of a step is known yet, and a slow start is no hang: imports, a download, the preparation of a data set,
 or a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take as
-long as they need. A start hangs if for START_S
+long as they need. A start hangs if for START_PROGRESS_S
 
 - every rank of the world is there, and none progressed: the same lines of the script, no further collective;
 - some ranks wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor
@@ -24,13 +24,13 @@ from ddpmon.analysis.run_state import STARTING_S
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import MEETINGS, Stack
 
-START_S = Threshold(
+START_PROGRESS_S = Threshold(
     15.0,
     of="seconds without progress on any rank before the first step",
     why="A judgement call: ddpmon should report any hang within this time, as it does later in a run"
     " (ddpmon/analysis/run_state.py).",
 )
-SHARED_S = 2 * START_S.enter
+SHARED_S = 2 * START_PROGRESS_S.enter
 """Seconds after which a line at which all ranks are is shown to the user, before the first step."""
 BUSY = Threshold(
     0.05,
@@ -54,7 +54,7 @@ class Starting:
     still_s: float
     """Seconds since it last progressed."""
     idle: bool = False
-    """True if it and its children did nothing for START_S; False also if that was not measured."""
+    """True if it and its children did nothing for START_PROGRESS_S; False also if that was not measured."""
     has_model: bool = False
     gone: bool = False
     """True if it has left or died."""
@@ -74,7 +74,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
     if not present or len(ranks) < world_size:
         return None
     still_s = min(one.still_s for one in present.values())
-    if still_s < START_S.enter:
+    if still_s < START_PROGRESS_S.enter:
         return None
     stacks = {rank: one.stack for rank, one in present.items() if one.stack}
     unheard = present.keys() - stacks.keys()
@@ -128,5 +128,5 @@ def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[U
         over: True if the run has ended, so that the probe cannot be loaded any more.
 
     """
-    least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_S.enter)}
+    least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_PROGRESS_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

@@ -24,7 +24,7 @@ AS_MUCH = Threshold(
     "ddpmon treats the stretch and the slowdown as noise",
     why="A judgement call: if bursts are random, the longest is rarely twice as long as the second longest.",
 )
-COUNTED = 0.3
+MIN_BURST_SHARE = 0.3
 """Minimum excess for a step of another rank to count as part of a burst, as a share of the slowdown's excess."""
 BURST_STEPS = 22
 """Maximum length of a burst in steps, assumed while the run is too short to have shown its bursts. An expert of a
@@ -59,7 +59,7 @@ def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bo
     # both.
     lost_ms = (excess[span, : len(mine)] * rows.steps[span, None]).sum(axis=0)
     most_lost_ms = AS_MUCH.enter * min(one.share * size * lasts, float(lost_ms.min()))
-    theirs, least = excess[:, len(mine) :], COUNTED * size
+    theirs, least = excess[:, len(mine) :], MIN_BURST_SHARE * size
     if one.share == 1:
         seen = float(rows.steps[: span.start].sum()) * len(ranks)
         return (seen < SEEN_STEPS and lasts <= BURST_STEPS) or _largest_stretch_ms(rows, theirs, least) >= most_lost_ms

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, SHORT, FilterBank
-from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY, Clip
+from ddpmon.analysis.slowness.series import BLOCK_STEPS, MIN_CHANGE_SHARE, MIN_SPREAD_SHARE, Clip
 from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, uncertain
 from ddpmon.analysis.slowness.step_noise import StepNoise
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
@@ -74,25 +74,25 @@ class Contrasts:
         self._chances = max(1.0, columns / REFERENCE_RANKS)
         self._asked_z, self._shortest = asked_z, shortest
         self._steps = 0
-        self.latest: Floats = np.zeros((series, BLOCK, columns))
-        """[P, BLOCK, R] The clipped values of the last block."""
+        self.latest: Floats = np.zeros((series, BLOCK_STEPS, columns))
+        """[P, BLOCK_STEPS, R] The clipped values of the last block."""
 
     def judge(self, values: Floats, step_ms: float) -> list[Hit]:
         """Return the strongest contrast of each column and direction that exceeds its threshold.
 
         Args:
-            values: [P, BLOCK, R] Values of a block, in ms.
+            values: [P, BLOCK_STEPS, R] Values of a block, in ms.
             step_ms: Typical length of a step.
 
         """
         if not self._steps:
             self._bank.baseline += np.median(values, axis=1)
-        self._steps += BLOCK
+        self._steps += BLOCK_STEPS
         baseline = self._bank.baseline.copy()
         self.latest = self._clip(values, baseline, step_ms)
         around = self.latest - baseline[:, None]
         self._noise.add_block(around)
-        floor = (STEADY * step_ms) ** 2
+        floor = (MIN_SPREAD_SHARE * step_ms) ** 2
         contrasts, measured, tails = self._spread.measure(self._bank.filter(self.latest), floor)
         count = contrasts.shape[1]
         ready = np.zeros(len(LENGTH_OF), bool)
@@ -104,7 +104,7 @@ class Contrasts:
         scale = np.sqrt(variance + floor)
         asked = (scale * np.where(ready[:count], critical, np.inf)[:, None]).astype(np.float32)
         times = np.sqrt(noisier)[:, None].astype(np.float32)
-        share = contrasts / np.maximum(asked * times, np.float32(SMALLEST * step_ms))
+        share = contrasts / np.maximum(asked * times, np.float32(MIN_CHANGE_SHARE * step_ms))
         beyond = np.stack((share.max(axis=1), -share.min(axis=1))) >= 1.0
         slow: Bools = beyond[0] | beyond[1]
         hits = []

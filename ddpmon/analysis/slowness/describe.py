@@ -26,7 +26,7 @@ WORTH_IN_LARGE = Threshold(
 )
 KEPT_ENDED = 32
 """Maximum number of ended slowdowns that are kept: if one recurs, the new description includes it."""
-LARGE = 64
+LARGE_WORLD_RANKS = 64
 """Number of ranks from which on WORTH_IN_LARGE applies instead of WORTH."""
 
 
@@ -134,7 +134,7 @@ def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Sl
     judged by its cost as a share of the whole run.
     """
     world = rows.world
-    threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE else WORTH
+    threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE_WORLD_RANKS else WORTH
     held = [
         one
         for one in found

@@ -15,7 +15,7 @@ from ddpmon.analysis.slowness.level_since_start import LevelSinceStart
 from ddpmon.analysis.slowness.long_steps import LongSteps
 from ddpmon.analysis.slowness.matched_filters import LONG, MEDIUM
 from ddpmon.analysis.slowness.rotation_test import TurnDetector, Turns
-from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries, PeerSeries
+from ddpmon.analysis.slowness.series import BLOCK_STEPS, PAST_SERIES, PastSeries, PeerSeries
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z
 from ddpmon.analysis.slowness.spread import FEW_RANKS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, row_medians, series_median
@@ -23,7 +23,7 @@ from ddpmon.analysis.steps.world import World
 
 DAY_MS = 24 * 3600e3
 """Time in which one false signal is acceptable, in ms."""
-STEP_RATE = BLOCK / 1000
+STEP_RATE = BLOCK_STEPS / 1000
 """Weight of the latest block in the typical length of a step."""
 HELD_STEPS = LONG[-1]
 """Number of steps for which a signal is returned after it was last found: the length of the longest contrast."""
@@ -116,9 +116,9 @@ class Detector:
         arrays = _judged_arrays(part)
         if self._waiting:
             arrays = tuple(np.concatenate(pair) for pair in zip(self._waiting, arrays, strict=True))
-        whole = len(arrays[0]) // BLOCK * BLOCK
-        for first in range(0, whole, BLOCK):
-            self._judge(*(each[first : first + BLOCK] for each in arrays))
+        whole = len(arrays[0]) // BLOCK_STEPS * BLOCK_STEPS
+        for first in range(0, whole, BLOCK_STEPS):
+            self._judge(*(each[first : first + BLOCK_STEPS] for each in arrays))
         # Copy: a view would keep the whole array of all these steps in memory.
         self._waiting = tuple(each[whole:].copy() for each in arrays)
 
@@ -134,13 +134,13 @@ class Detector:
     def _judge(
         self, step: Ints, own_ms: Floats, phases_ms: Floats, transfer_ms: Floats, length_ms: Floats, work: Floats
     ) -> None:
-        blocks = self._judged // BLOCK
+        blocks = self._judged // BLOCK_STEPS
         typical = series_median(length_ms)
         self._step_ms += max(1 / (blocks + 1), STEP_RATE) * (typical - self._step_ms)
-        self._judged += BLOCK
+        self._judged += BLOCK_STEPS
         if not blocks:
             self._first_number = int(step[0])
-        self._numbers = np.concatenate((self._numbers, step))[-HELD_STEPS - BLOCK :]
+        self._numbers = np.concatenate((self._numbers, step))[-HELD_STEPS - BLOCK_STEPS :]
         if blocks < WARM_UP_BLOCKS:
             return
         step_ms = max(self._step_ms, 1e-6)
@@ -155,7 +155,7 @@ class Detector:
         for hit in beside.contrasts.judge(excess, step_ms):
             rank, up = self.ranks[hit.column], hit.size > 0
             self._note(rank, beside.series.names[hit.series], up, hit.z, "change", self._judged - hit.length)
-        for begin, level in beside.levels_since(self._judged - BLOCK):
+        for begin, level in beside.levels_since(self._judged - BLOCK_STEPS):
             z = level.add_block(beside.contrasts.latest, step_ms)
             if z is None:
                 continue
@@ -163,9 +163,9 @@ class Detector:
                 rank, value = self.ranks[column], float(z[series, column])
                 evidence: Evidence = "change" if begin else "start"
                 self._note(rank, beside.series.names[series], value > 0, abs(value), evidence, begin)
-        looks_a_day = DAY_MS / (BLOCK * step_ms)
+        looks_a_day = DAY_MS / (BLOCK_STEPS * step_ms)
         enough = log(max(looks_a_day, 1.0) * len(self.ranks))
-        first = self._judged - BLOCK
+        first = self._judged - BLOCK_STEPS
         slow, log_sum, began = beside.long_steps.add_block(own_ms, step_ms, first, enough)
         for column in np.flatnonzero(slow):
             z_of_bet = sqrt(2 * float(log_sum[column]))

@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, SMALLEST, STEADY
+from ddpmon.analysis.slowness.series import BLOCK_STEPS, MIN_CHANGE_SHARE, MIN_SPREAD_SHARE
 from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, mean_correlation, z_of_t
 from ddpmon.analysis.statistics.arrays import Floats, row_medians
 
@@ -17,7 +17,7 @@ FIRST_TEST_STEPS, FIRST_TEST_VALUES, MORE = (15, 25), 75, 1.25
 """Minimum and maximum number of steps before the first test; the number of values (steps times other ranks) that it
 needs; and the factor by which the steps grow until each further test. Of 1,300 simulated runs of two ranks, seven had a
 false signal after 15 or 20 steps, and none after 25."""
-UNSEEN_ERRORS = 3.5
+UNSEEN_WANDER_ERRORS = 3.5
 """Standard errors that are added to the measured covariance of neighbouring steps, to get an upper bound of slowly
 varying noise. By chance, the true value exceeds the bound in one of 4,000 runs."""
 WANDERS_STEPS, MOST_SEEN = 4 * MEMORY, 6.0
@@ -54,11 +54,11 @@ class LevelSinceStart:
         of the first value, the second value and their product."""
 
     def add_block(self, values: Floats, step_ms: float) -> Floats | None:
-        """Add a block [P, BLOCK, R]; return z [P, R] of the level since the start if a test is due, else None."""
+        """Add a block [P, BLOCK_STEPS, R]; return z [P, R] of the level since the start if a test is due, else None."""
         before, after = values[:, :-1], values[:, 1:]
         moments = np.stack([each.mean(axis=1) for each in (values, values**2, before, after, before * after)])
-        self._steps += BLOCK
-        self._moments += BLOCK / self._steps * (moments - self._moments)
+        self._steps += BLOCK_STEPS
+        self._moments += BLOCK_STEPS / self._steps * (moments - self._moments)
         if self._batch_blocks:
             self._partial += moments[0]
             self._partial_blocks += 1
@@ -68,11 +68,11 @@ class LevelSinceStart:
             self._batches += 1
             self._partial[:], self._partial_blocks = 0.0, 0
         else:
-            self._means[self._batches : self._batches + BLOCK] = values.swapaxes(0, 1)
-            self._batches += BLOCK
+            self._means[self._batches : self._batches + BLOCK_STEPS] = values.swapaxes(0, 1)
+            self._batches += BLOCK_STEPS
         z = self._test(step_ms) if self._steps >= self._next_test else None
         if self._batches == MOST_BATCHES:
-            joined = 2 if self._batch_blocks else BLOCK
+            joined = 2 if self._batch_blocks else BLOCK_STEPS
             self._batches //= joined
             self._means[: self._batches] = self._means.reshape(self._batches, joined, *self._means.shape[1:]).mean(
                 axis=1
@@ -90,18 +90,18 @@ class LevelSinceStart:
         variance, covariance = np.maximum((square - mean**2, product - before * after), 0.0)
         alike = mean_correlation(np.arange(self._steps, 0, -1), MEMORY)
         others = max(ranks - 1, 1)
-        unseen = alike * UNSEEN_ERRORS / sqrt(self._steps * others)
+        unseen = alike * UNSEEN_WANDER_ERRORS / sqrt(self._steps * others)
         # Correct for short runs: slowly varying noise deviates less from its own mean than from its true level.
         covariance *= alike / (1 - alike)
         of_batches, wandering = _of_others(batched), _of_others(covariance)
-        spread = of_batches + wandering + unseen * _of_others(variance) + (STEADY * step_ms) ** 2
+        spread = of_batches + wandering + unseen * _of_others(variance) + (MIN_SPREAD_SHARE * step_ms) ** 2
         seen = max(ranks - 2, min(self._steps / WANDERS_STEPS, MOST_SEEN), 1)
         uncertain = of_batches**2 / (NU_SHARE * (pairs - 1) * others) + wandering**2 / seen
         freedom = spread**2 / np.maximum(uncertain, 1e-3 * spread**2)
         spread = np.maximum(spread, batched + covariance)
         if ranks > FEW_RANKS:
             level -= row_medians(level)[:, None]
-        beyond = np.sign(level) * np.maximum(np.abs(level) - SMALLEST * step_ms, 0.0)
+        beyond = np.sign(level) * np.maximum(np.abs(level) - MIN_CHANGE_SHARE * step_ms, 0.0)
         return z_of_t(beyond / np.sqrt(spread), freedom)
 
 

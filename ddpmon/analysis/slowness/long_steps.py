@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.analysis.slowness.series import BLOCK, CLIP_SIGMAS
+from ddpmon.analysis.slowness.series import BLOCK_STEPS, CLIP_SIGMAS
 from ddpmon.analysis.slowness.slowdown import WORTH
 from ddpmon.analysis.statistics.arrays import (
     SIGMAS_PER_MAD,
@@ -31,11 +31,11 @@ BETS = np.tile([0.25, 0.5, 0.8, 0.95], 2)[:, None]
 """Shares of the capital that are bet. The average over several shares wins nearly as much as the best share."""
 ON_RHYTHM = np.repeat([False, True], 4)[:, None]
 """True for bets that also bet on a rhythm: equal distances between long steps."""
-LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK, 20 // BLOCK
+LEVEL_BLOCKS, FEWEST_BLOCKS = 60 // BLOCK_STEPS, 20 // BLOCK_STEPS
 """Number of latest blocks whose median is a rank's recent own time, and minimum number of blocks for this median."""
-SIGMA_RATE = BLOCK / 300
+SIGMA_RATE = BLOCK_STEPS / 300
 """Weight of the latest block in the spread of the noise."""
-CLUSTER_BLOCKS = 80 // BLOCK
+CLUSTER_BLOCKS = 80 // BLOCK_STEPS
 """Number of blocks over which long steps are counted, to measure how much they cluster in one rank."""
 CLUSTER_RATE = 0.03
 """Weight of the latest count in the measured clustering: it covers about the last 2,700 steps."""
@@ -118,7 +118,7 @@ class LongSteps:
         """
         won = np.zeros((len(BETS), self._ranks))
         for number, events in enumerate(begins):
-            step, seen = step_index + number, self._looks * BLOCK + number + 1
+            step, seen = step_index + number, self._looks * BLOCK_STEPS + number + 1
             due = self._due == step
             if not (events | due).any():
                 continue
@@ -129,7 +129,7 @@ class LongSteps:
             self._dues += due
             self._kept += due & events
             distance = step - self._last
-            self._due = np.where(events, np.where(distance >= BLOCK, step + distance, -1), self._due)
+            self._due = np.where(events, np.where(distance >= BLOCK_STEPS, step + distance, -1), self._due)
             self._last = np.where(events, step, self._last)
             self._events += events
         return won
@@ -142,9 +142,9 @@ class LongSteps:
         # The sum is capped, because a sum far above the limit would take long to fall below it again.
         self._log_sum = np.minimum(np.logaddexp(self._log_sum, 0.0) + won, enough + 8.0)
         self._log_rise += won
-        self._began = np.where(self._log_rise <= 0, step_index + BLOCK, self._began)
+        self._began = np.where(self._log_rise <= 0, step_index + BLOCK_STEPS, self._began)
         # Long steps are not counted before the level is known, so an early beginning counts as the start of the run.
-        self._began[self._began <= FEWEST_BLOCKS * BLOCK + 30] = 0
+        self._began[self._began <= FEWEST_BLOCKS * BLOCK_STEPS + 30] = 0
         self._log_rise = np.minimum(np.maximum(self._log_rise, 0.0), enough + 8.0)
         top = self._log_sum.max(axis=0)
         log_sum: Floats = top + np.log(np.exp(self._log_sum - top).mean(axis=0))

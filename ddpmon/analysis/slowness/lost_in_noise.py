@@ -6,7 +6,7 @@ from math import exp, log
 
 import numpy as np
 
-from ddpmon.analysis.slowness.level_since_start import UNSEEN_ERRORS
+from ddpmon.analysis.slowness.level_since_start import UNSEEN_WANDER_ERRORS
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, Slowdown
 from ddpmon.analysis.slowness.spread import mean_correlation
@@ -84,7 +84,7 @@ def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool
     square = float(rest @ rest)
     alike = float(rest[1:] @ rest[:-1]) / max(square, 1e-12)
     # Correct the bias of a correlation of few values around a fitted line, and take an upper bound.
-    alike += (2 + 4 * max(alike, 0.0)) / count + UNSEEN_ERRORS * (1 / count) ** 0.5
+    alike += (2 + 4 * max(alike, 0.0)) / count + UNSEEN_WANDER_ERRORS * (1 / count) ** 0.5
     memory = -1 / log(min(max(alike, 1e-9), exp(-1 / count)))
     of_mean, of_line = (
         mean_correlation(np.correlate(weights, weights, "full")[count - 1 :], memory)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.analysis.slowness.series import BLOCK
+from ddpmon.analysis.slowness.series import BLOCK_STEPS
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 
 Float32s = NDArray[np.float32]
@@ -54,20 +54,20 @@ No filter is fitted to a run: the spread of each response is measured, so an uns
 LONG_FILTERS = 4
 """Number of filters, from the first one, that are used with lengths beyond SHORT. The response of the other filters to
 a step has faded by then, so more steps would not help."""
-SHORT = tuple(range(4, 4 + BLOCK))
+SHORT = tuple(range(4, 4 + BLOCK_STEPS))
 """Shortest lengths of contrasts in steps. Contrasts end with a block of five steps, so a change at any step is the
 beginning of one of these five lengths 4 to 8 steps later."""
 MEDIUM = (10, 20, 30)
-"""Longer lengths of contrasts in steps: multiples of BLOCK."""
+"""Longer lengths of contrasts in steps: multiples of BLOCK_STEPS."""
 SPAN_BLOCKS = 4
 """Number of blocks after which the longest contrasts are tested again: they change little in fewer blocks."""
-SPAN = SPAN_BLOCKS * BLOCK
+SPAN = SPAN_BLOCKS * BLOCK_STEPS
 LONG = (40, 80, 120, 200, 360)
 """The longest lengths of contrasts in steps: multiples of SPAN. Beyond 360 steps, noise that is correlated for as long
 would hide a change anyway."""
-BASELINE_RATE = BLOCK / 5000
+BASELINE_RATE = BLOCK_STEPS / 5000
 """Weight of the latest block in the baseline: a lasting change is absorbed within about 5,000 steps."""
-BASELINE_PRIOR = 50 // BLOCK
+BASELINE_PRIOR = 50 // BLOCK_STEPS
 """Number of blocks as which the first block counts in the baseline. It may count for many, because its median ignores
 single long steps."""
 
@@ -132,11 +132,11 @@ def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
 
     """
     count = len(FILTERS)
-    values, start = np.zeros((count, BLOCK, BLOCK)), np.zeros((count, BLOCK, 1))
-    last, kept = np.zeros((count, 1, BLOCK)), np.zeros((count, 1, 1))
+    values, start = np.zeros((count, BLOCK_STEPS, BLOCK_STEPS)), np.zeros((count, BLOCK_STEPS, 1))
+    last, kept = np.zeros((count, 1, BLOCK_STEPS)), np.zeros((count, 1, 1))
     for number, each in enumerate(FILTERS):
-        row, level = np.zeros(BLOCK), 1.0
-        for at in range(BLOCK):
+        row, level = np.zeros(BLOCK_STEPS), 1.0
+        for at in range(BLOCK_STEPS):
             values[number, at] = -each.keep * row
             values[number, at, at] += 1.0
             start[number, at] = -each.keep * level
@@ -165,7 +165,7 @@ class FilterBank:
         self._long = _weights_of(LONG_FILTERS, LONG)
 
     def filter(self, values: Floats) -> Float32s:
-        """Return the estimated size of a step that began with each contrast: [P, BLOCK, R] -> [P, K, R].
+        """Return the estimated size of a step that began with each contrast: [P, BLOCK_STEPS, R] -> [P, K, R].
 
         K counts the first IN_EACH_BLOCK of CONTRASTS, or all of them if a span ends with this block.
         """
@@ -175,7 +175,7 @@ class FilterBank:
         self._level = level_from_values @ around + level_kept * self._level
         self._blocks += 1
         self.baseline += max(BASELINE_RATE, 1 / (self._blocks + BASELINE_PRIOR)) * (values.mean(axis=1) - self.baseline)
-        self._recent = np.concatenate((self._recent[:, :, BLOCK:], innovations), axis=2)
+        self._recent = np.concatenate((self._recent[:, :, BLOCK_STEPS:], innovations), axis=2)
         series, _, _, columns = innovations.shape
         parts = [self._short @ self._recent[:, :, -SHORT[-1] :], self._medium @ self._recent[:, :LONG_FILTERS]]
         if self._blocks % SPAN_BLOCKS == 0:

@@ -25,7 +25,7 @@ RAMP = Threshold(
     why='A value of 5 is "very strong" evidence (Kass and Raftery, 1995). We require this because most changes are '
     "sudden.",
 )
-LASTING = Threshold(
+SUDDEN_VARIANCE = Threshold(
     0.5,
     of="variance that a sudden rise at a possible first step explains, as a share of the variance that a sudden "
     "rise at the best-fitting step explains",
@@ -36,7 +36,7 @@ OUTLYING = 4.0
 """Robust standard deviations from the running median of five to which single values are clipped."""
 COVERS = 0.95
 """Probability that the interval contains the onset."""
-NOTHING = 1e-18
+NEGLIGIBLE_REMAINDER = 1e-18
 """Weight below which a value no longer affects a sum."""
 
 
@@ -77,7 +77,7 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
             logs[kind, row, 1:] = -(count - 2) / 2 * np.log(np.maximum(left - explained[1:], floor))
             logs[kind, row, 1:][explained[1:] <= 0] = -np.inf
         if row == 0:
-            lasting = step >= LASTING.enter * step[1:].max()
+            lasting = step >= SUDDEN_VARIANCE.enter * step[1:].max()
     logs[0, :, ~lasting] = -np.inf
     # Penalise the one more parameter, the size of the change (BIC); a priori, all indices are equally likely.
     logs -= 0.5 * np.log(count) + np.log(count - 1)
@@ -153,7 +153,7 @@ def _sums_from(values: Floats) -> Floats:
 def _decaying(values: Floats, decay: float) -> Floats:
     """Return the sum of all values so far, each multiplied by `decay` per step, [N]; it is computed by doubling."""
     sums, reach = values.copy(), 1
-    while reach < len(sums) and decay > NOTHING:
+    while reach < len(sums) and decay > NEGLIGIBLE_REMAINDER:
         sums[reach:] += decay * sums[:-reach]
         reach, decay = 2 * reach, decay**2
     return sums

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.steps.world import World
 
-BLOCK_STEPS = 4
+YOUNGEST_BLOCK_STEPS = 4
 """Number of steps in the youngest blocks."""
 BLOCKS_OF_A_SIZE = 64
 """Number of blocks of each size. The length of a block is at most 1/64 of its age; a million steps need 800 blocks."""
@@ -64,11 +64,11 @@ class Past:
         """Append the steps that the window appends."""
         begin = 0
         while begin < len(part):
-            left = BLOCK_STEPS - (self._pending.steps if self._pending else 0)
+            left = YOUNGEST_BLOCK_STEPS - (self._pending.steps if self._pending else 0)
             block = _block(part, slice(begin, begin + left))
             begin += left
             self._pending = self._pending + block if self._pending else block
-            if self._pending.steps == BLOCK_STEPS:
+            if self._pending.steps == YOUNGEST_BLOCK_STEPS:
                 self._add(self._pending, 0)
                 self._pending = None
 

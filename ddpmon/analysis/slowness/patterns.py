@@ -1,7 +1,7 @@
 """Slow stretches that recur: at regular intervals of steps, at regular intervals of seconds, or irregularly.
 
-In a rhythm, the beginnings of stretches are equally far apart. They must be more regular than each of DRAWS sets of as
-many random beginnings over the same time (a randomisation test).
+In a rhythm, the beginnings of stretches are equally far apart. They must be more regular than each of PERMUTATIONS sets
+of as many random beginnings over the same time (a randomisation test).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNEVEN = Threshold(
     below=True,
     stay=0.12,
 )
-KEPT = Threshold(
+PREDICTED_SHARE = Threshold(
     0.8,
     of="share of the start times predicted by a regular rhythm at which a slow stretch really starts",
     why="One stretch in five may be missing, because another rank was slow at that time.",
@@ -41,9 +41,9 @@ BETTER = 0.5
 other."""
 EXACT_STEPS = 0.1
 """Maximum mean deviation, in steps, of a rhythm whose period is a fixed number of steps."""
-DRAWS = 500
+PERMUTATIONS = 500
 """Number of sets of random beginnings that a rhythm must be more regular than."""
-RECENT = 64
+RECENT_STRETCHES = 64
 """Number of latest stretches from which the rhythm is computed."""
 OUTLASTS = 2
 """Length, as a multiple of the longest earlier stretch, beyond which the present stretch is a lasting slowdown."""
@@ -90,7 +90,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
         for (step, _), (begin, _) in zip(found.steps(rows), spans, strict=True)
         # The beginning of a stretch is known only where rows are short compared with stretches.
         if step in exact or rows.steps[begin] <= max(1.0, FINE * usual)
-    ][-RECENT:]
+    ][-RECENT_STRETCHES:]
     last, now = rows.index(int(rows.world.step[-1])), len(rows) - 1
     quiet = float(rows.steps[spans[-1][1] : last + 1].sum())
     lone = _lone(begins)
@@ -144,7 +144,7 @@ def _rhythm(
     if not UNEVEN.is_reached(uneven, held=held):
         return None
     rng = np.random.default_rng(0)
-    draws = rng.uniform(in_unit[0], in_unit[-1], (DRAWS, len(begins)))
+    draws = rng.uniform(in_unit[0], in_unit[-1], (PERMUTATIONS, len(begins)))
     draws[:, 0], draws[:, -1] = in_unit[0], in_unit[-1]
     draws.sort(axis=1)
     if in_unit is in_steps:
@@ -171,4 +171,4 @@ def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
         period = np.maximum(slope[:, None], 1e-9)
     stray = np.abs(begins - middle - place * period).mean(axis=1) / period[:, 0]
     places = (begins[:, -1] - begins[:, 0]) / period[:, 0] + 1
-    return np.where(begins.shape[1] >= KEPT.enter * places, stray, 1.0), period[:, 0]
+    return np.where(begins.shape[1] >= PREDICTED_SHARE.enter * places, stray, 1.0), period[:, 0]

@@ -21,7 +21,7 @@ from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
-MOSTLY = 0.75
+MIN_OWN_FAULT_SHARE = 0.75
 """Minimum share of slow steps of a rank that has a fault of its own. Two ranks that take turns are slow in half of the
 steps each."""
 INVOLVED = 0.5
@@ -119,7 +119,7 @@ def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     begin = min(int(np.searchsorted(world.step, max(one.since, since))), latest)
     part = world.steps_between(begin, len(world))
     over = part.own_ms[:, columns] - row_medians(np.delete(part.own_ms, columns, axis=1))[:, None]
-    mostly_ms = float(np.median(np.quantile(over, 1 - MOSTLY, axis=0)))
+    mostly_ms = float(np.median(np.quantile(over, 1 - MIN_OWN_FAULT_SHARE, axis=0)))
     return not WORTH.is_reached(gain_without(mostly_ms, float(part.step_ms.mean())))
 
 

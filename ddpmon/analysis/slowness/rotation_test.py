@@ -19,14 +19,14 @@ from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.statistics.excess import SMOOTHED, running_median
 from ddpmon.analysis.threshold import Threshold
 
-APART = Threshold(
+TURN_DISTANCE = Threshold(
     8.0,
     of="distance between the slowest and the second-slowest rank, divided by twice the usual distance between "
     "the second-slowest and the third-slowest",
     why="By chance, 0.4% of turns reach this value with exponential tails, and 15% with Pareto tails of exponent 1.5."
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
-CHANCE = 1 / 4
+CHANCE_TURN_SHARE = 1 / 4
 """Share of the turns in which one rank is far slower by chance; skewed bursts reach it for about 30 steps. The test's
 alternative is half-way between this share and all turns, so up to 43% of the turns are no evidence."""
 OF_TWO = Threshold(
@@ -49,7 +49,11 @@ class TurnDetector:
         self._own_ms: Floats = np.empty((0, ranks))
         self._numbers: Ints = np.empty(0, np.int64)
         # Of two ranks that take turns, each is slow in half of the steps: subtracting its level would hide that.
-        self._tests = [_Test(APART.enter, CHANCE) for _ in "12"] if ranks > 2 else [_Test(OF_TWO.enter, CHANCE_OF_TWO)]
+        self._tests = (
+            [_Test(TURN_DISTANCE.enter, CHANCE_TURN_SHARE) for _ in "12"]
+            if ranks > 2
+            else [_Test(OF_TWO.enter, CHANCE_OF_TWO)]
+        )
 
     def add_block(self, own_ms: Floats, numbers: Ints) -> None:
         """Add steps.

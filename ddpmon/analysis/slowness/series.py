@@ -9,7 +9,7 @@ from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_med
 from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.messages import OWN_PHASES
 
-BLOCK = 5
+BLOCK_STEPS = 5
 """Number of steps that are tested together: this saves time, and delays detection by at most 4 steps."""
 CLIP_SIGMAS = 4.0
 """Distance from the baseline, in robust standard deviations, at which an excess is clipped. In 8 hours with noise of
@@ -18,16 +18,17 @@ affects 0.006% of normally distributed values."""
 RANKS_WITH_PHASES = 2048
 """Maximum number of ranks for which phases are tested too; with more ranks this takes too long, and own time
 suffices."""
-SMALLEST = (WORTH.enter - 1) / 4
+MIN_CHANGE_SHARE = (WORTH.enter - 1) / 4
 """Minimum size, as a share of a step, of a change or of a lasting difference between ranks. After enough steps, a
 smaller difference can be found between any two ranks."""
 LEAST_CLIP = 1.5
-"""The minimum clip limit, as a multiple of SMALLEST: the mean of four steps exceeds SMALLEST if three of them reach the
+"""The minimum clip limit, as a multiple of MIN_CHANGE_SHARE: the mean of four steps exceeds MIN_CHANGE_SHARE if three
+of them reach the
 limit, and not if two do."""
-STEADY = 5e-4
+MIN_SPREAD_SHARE = 5e-4
 """Minimum spread of the noise, as a share of a step: clocks and schedulers cause as much even in a run that only
 sleeps."""
-SCALE_RATE = BLOCK / 1000
+SCALE_RATE = BLOCK_STEPS / 1000
 """Weight of the latest block in the scale of the noise: it follows a new level of noise within about 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
 PAST_SERIES = ("own", *OWN_PHASES, "transfer")
@@ -74,7 +75,7 @@ class PastSeries:
     PRIOR_SHARE = 0.02
     """Relative variation of the work below which time is assumed to be proportional to work: the slope cannot be
     measured."""
-    RATE = BLOCK / 10_000
+    RATE = BLOCK_STEPS / 10_000
     """Weight of the latest block: the slope is learned from the last 10,000 steps."""
 
     def __init__(self) -> None:
@@ -145,14 +146,14 @@ class Clip:
         sample = sample_of(excess.shape[2])
         around = excess - baseline[:, None]
         spread = SIGMAS_PER_MAD * row_medians(np.abs(around[..., sample]).reshape(len(excess), -1))
-        log_scale = np.log(np.maximum(spread, STEADY * step_ms))
+        log_scale = np.log(np.maximum(spread, MIN_SPREAD_SHARE * step_ms))
         self._blocks += 1
         # Average logarithms: a warm-up block with 100 times the noise must not hide changes in the next 100 blocks.
         if self._log_scale is None:
             self._log_scale = log_scale
         self._log_scale += max(1 / self._blocks, SCALE_RATE) * (log_scale - self._log_scale)
         self.scale = np.exp(self._log_scale)
-        least = LEAST_CLIP * SMALLEST * step_ms
+        least = LEAST_CLIP * MIN_CHANGE_SHARE * step_ms
         limit = np.maximum(CLIP_SIGMAS * self.scale, least)[:, None, None]
         clipped: Floats = baseline[:, None] + np.clip(around, -limit, limit)
         return clipped

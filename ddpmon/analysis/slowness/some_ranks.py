@@ -12,7 +12,7 @@ from ddpmon.analysis.slowness.excess import Excess, excess_over
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.patterns import RECENT, recurrence
+from ddpmon.analysis.slowness.patterns import RECENT_STRETCHES, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown, gain_without
 from ddpmon.analysis.slowness.stretches import AT_PEERS, Stretches, steps_apart, stretches
 from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, series_median
@@ -108,7 +108,7 @@ def describe_ranks(
         *described[:-1],
         replace(
             described[-1],
-            stretches=tuple(ended_steps[-RECENT:]),
+            stretches=tuple(ended_steps[-RECENT_STRETCHES:]),
             hidden_since=None if hidden is None else int(rows.first[hidden]),
         ),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import BLOCKS_OF, CONTRASTS, Float32s, support_of
-from ddpmon.analysis.slowness.series import BLOCK
+from ddpmon.analysis.slowness.series import BLOCK_STEPS
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import sample_of
 
@@ -14,13 +14,13 @@ MEMORY = 25
 PAST_MEMORY = 5
 """MEMORY for the degrees of freedom of series of all ranks. In noise of 15%, a slowdown by 10% was found in 10 of 12
 runs with 5, and in none with 25. Without a fault, 320 runs of 1,500 steps in eight kinds of noise had no signal."""
-FORGET = BLOCK / 20_000
+FORGET = BLOCK_STEPS / 20_000
 """Weight of the latest block in the measured spread, which covers about the last 20,000 steps."""
 EARLY = 2.0
 """Weight of the latest of n blocks, as a multiple of 1/n: with 2, the weight of a noisy warm-up falls as 1/n²."""
-FORGET_SOON = BLOCK / 500
+FORGET_SOON = BLOCK_STEPS / 500
 """Weight of the latest block in a second mean over the last 500 steps, which follows growing noise sooner."""
-LARGEST = 12.0
+MAX_SQUARE_RATIO = 12.0
 """Multiple of the mean square at which squares are clipped, so that a fault does not enlarge the measured spread."""
 INDEPENDENT = 1.3
 """Number of independent values in as many steps as a contrast depends on. Overlapping batches are worth up to 1.5 times
@@ -97,7 +97,7 @@ class _Memory:
             slow: [P, R] True for ranks with a signal.
 
         """
-        limit = np.where(slow[:, None], usual, LARGEST * usual)
+        limit = np.where(slow[:, None], usual, MAX_SQUARE_RATIO * usual)
         limit[:, self.looks[: contrasts.shape[1]] == 0] = np.inf
         squares: Floats | Float32s = np.minimum(np.square(contrasts), limit)
         return squares
@@ -107,7 +107,7 @@ class _Memory:
         contrasts.
         """
         looks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
-        values: Floats = INDEPENDENT * looks * np.minimum(BLOCKS_OF * BLOCK / self._support, 1.0)
+        values: Floats = INDEPENDENT * looks * np.minimum(BLOCKS_OF * BLOCK_STEPS / self._support, 1.0)
         return values
 
 
@@ -176,7 +176,7 @@ class PastSpread:
     """
 
     def __init__(self, series: int, columns: int) -> None:
-        self._delay: Ints = np.ceil(support_of(MEMORY) / BLOCK).astype(int)
+        self._delay: Ints = np.ceil(support_of(MEMORY) / BLOCK_STEPS).astype(int)
         self._waiting = np.zeros((int(self._delay.max()) + 1, 2, series, len(CONTRASTS)))
         """Ring buffer of mean squares and fourth powers of the latest blocks, which are not in the means yet."""
         self._ready: Bools = np.zeros((len(self._waiting), len(CONTRASTS)), bool)

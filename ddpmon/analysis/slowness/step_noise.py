@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import weights_of_contrasts
-from ddpmon.analysis.slowness.series import BLOCK
+from ddpmon.analysis.slowness.series import BLOCK_STEPS
 from ddpmon.analysis.slowness.spread import (
     EARLY,
     FEW_RANKS,
@@ -20,12 +20,12 @@ from ddpmon.analysis.slowness.spread import (
 from ddpmon.analysis.statistics.arrays import Bools, Floats
 from ddpmon.analysis.statistics.excess import sample_of
 
-UNSEEN_ERRORS = 2.0
+UNSEEN_STEP_ERRORS = 2.0
 """Standard errors that are added to the estimate of wandering (slowly varying) noise."""
 NOW_RATE = 0.5
 """Weight of the latest block in the current noise. With this large weight, noise that begins in all ranks counts at
 once; one rank that becomes slow adds only one large difference between neighbouring steps."""
-DELAY, DELAY_OF_FEW = 10 // BLOCK, 40 // BLOCK
+DELAY, DELAY_OF_FEW = 10 // BLOCK_STEPS, 40 // BLOCK_STEPS
 """Number of blocks before a block counts in the estimate of wandering noise, so that a rank that becomes slow has a
 signal before its slowness counts as noise. With few ranks, detection and thus the delay take longer."""
 MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
@@ -43,8 +43,8 @@ def noise_of_contrasts() -> tuple[Floats, Floats]:
     weights = weights_of_contrasts()
     frequency = np.linspace(0, np.pi, weights.shape[1] + 1)
     power = np.abs(np.fft.rfft(weights, 2 * weights.shape[1], axis=1)) ** 2
-    lags = np.arange(1, BLOCK)
-    pairs = (BLOCK - lags) / (BLOCK - lags).sum()
+    lags = np.arange(1, BLOCK_STEPS)
+    pairs = (BLOCK_STEPS - lags) / (BLOCK_STEPS - lags).sum()
     white, most = power.mean(axis=1), np.zeros(len(weights))
     for memory in MEMORIES:
         keep = np.exp(-1 / memory)
@@ -79,7 +79,7 @@ class StepNoise:
         self._blocks = self._learned = 0
 
     def add_block(self, around: Floats) -> None:
-        """Learn white noise from the values of a block minus the baseline: [P, BLOCK, R]."""
+        """Learn white noise from the values of a block minus the baseline: [P, BLOCK_STEPS, R]."""
         white = np.square(np.diff(around, axis=1)).mean(axis=1) / 2
         self._blocks += 1
         for memory, forget in enumerate((FORGET, FORGET_SOON)):
@@ -90,16 +90,16 @@ class StepNoise:
         """Learn wandering noise.
 
         Args:
-            around: [P, BLOCK, R] Values minus the baseline.
+            around: [P, BLOCK_STEPS, R] Values minus the baseline.
             slow: [P, R] True for ranks with a signal.
 
         """
-        product = (np.square(around.sum(axis=1)) - np.square(around).sum(axis=1)) / (BLOCK * (BLOCK - 1))
+        product = (np.square(around.sum(axis=1)) - np.square(around).sum(axis=1)) / (BLOCK_STEPS * (BLOCK_STEPS - 1))
         product = np.where(slow, np.minimum(product, self._wandering[0]), product)
         self._waiting.append(mean_of_others(product[:, self._sample], each=self._each))
         if len(self._waiting) > self._delay:
             product = self._waiting.pop(0)
-            if self._blocks > self._delay + MEMORY // BLOCK:
+            if self._blocks > self._delay + MEMORY // BLOCK_STEPS:
                 self._learned += 1
                 latest = np.stack((product, np.square(product)))
                 self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
@@ -109,7 +109,7 @@ class StepNoise:
         bounds.
 
         The first bound is the measured variance minus that of white noise. The second follows from the correlation of
-        the other ranks' steps plus UNSEEN_ERRORS standard errors. A rank with more white noise than others gets a
+        the other ranks' steps plus UNSEEN_STEP_ERRORS standard errors. A rank with more white noise than others gets a
         proportionally larger variance.
 
         Args:
@@ -137,11 +137,11 @@ class StepNoise:
         The standard error is computed over blocks, not over ranks, because the noise of ranks may be correlated.
         """
         mean, square = self._wandering
-        if self._learned < MEMORY // BLOCK:
+        if self._learned < MEMORY // BLOCK_STEPS:
             return np.full_like(mean, np.inf)
         freedom = np.array(min(self._learned, 2 / FORGET) - 1)
-        error = np.maximum(square - np.square(mean), 0.0) / freedom * uncertain(freedom, np.array(UNSEEN_ERRORS))
-        error = UNSEEN_ERRORS * np.sqrt(error)
+        error = np.maximum(square - np.square(mean), 0.0) / freedom * uncertain(freedom, np.array(UNSEEN_STEP_ERRORS))
+        error = UNSEEN_STEP_ERRORS * np.sqrt(error)
         mean = np.maximum(mean, 0.0)
         correlation = np.minimum((mean + error) / np.maximum(white + mean, 1e-30), 0.999)
         most: Floats = white * correlation / (1 - correlation)

@@ -23,7 +23,7 @@ AT_PEERS = Threshold(
 )
 ONE_STEP = EVIDENCE / 3
 """Maximum log likelihood ratio of a single step: one long step is at most a third of the evidence for a change."""
-CERTAIN = 1e6
+DECISIVE_LIKELIHOOD = 1e6
 """Log likelihood ratio so large that no other evidence outweighs it."""
 LEVEL_STEPS = (8, 24, 72)
 """Numbers of first rows over which the size of a slowdown is first estimated; the largest estimate is used."""
@@ -93,7 +93,7 @@ def stretches(
     slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
     if level_ms and not slow.any():
         # An earlier description proves that the slowdown began, even if noise now hides that: only its end is open.
-        slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, CERTAIN)
+        slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, DECISIVE_LIKELIHOOD)
     ends = np.flatnonzero(np.diff(slow.astype(np.int8)) == -1) + 1
     if len(ends) and not slow[-1]:
         # The excess may be smaller than before but not 0: label the rest again with its own level.

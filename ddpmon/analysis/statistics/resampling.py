@@ -17,7 +17,7 @@ RESAMPLES = 1000
 """Number of resampled runs: 25 of them lie beyond each end of the interval."""
 SEED = 20261120
 """Seed of the random numbers. Any number will do, but it is fixed so that the same runs give the same interval."""
-CERTAINTY = 0.95
+INTERVAL_SHARE = 0.95
 """Share of the resampled ratios that the interval contains: the usual 95%."""
 _AT_ONCE = 2_000_000
 """Number of values that are drawn at a time, to limit memory to 16 MB."""
@@ -103,7 +103,7 @@ def resampled_ratio(over: float, overs: Floats, under: float, unders: Floats) ->
 
     """
     logs = np.log(overs)[:, None] - np.log(unders)[None, :]
-    tail = (1 - CERTAINTY) / 2
+    tail = (1 - INTERVAL_SHARE) / 2
     low, high = np.quantile(logs, [tail, 1 - tail])
     return Ratio(over / under, exp(low), exp(high))
 

@@ -23,10 +23,10 @@ GROWS = Threshold(
 STRETCHES_S = (6, 60, 600)
 """Lengths of the intervals in seconds: a fast leak is found after half a minute, one that is slow or grows with each
 epoch after an hour."""
-PARTS = 5
+TREND_INTERVALS = 5
 """Number of intervals in a trend: fewer prove nothing, and more delay the finding."""
 STUDENT = 4.54
-"""98% quantile (two-sided) of Student's t with PARTS - 2 degrees of freedom, for the confidence interval."""
+"""98% quantile (two-sided) of Student's t with TREND_INTERVALS - 2 degrees of freedom, for the confidence interval."""
 
 
 class Trend(NamedTuple):
@@ -39,10 +39,10 @@ class Trend(NamedTuple):
 
 
 class Floors:
-    """The lowest values in the latest PARTS complete intervals of each length, and in the current interval."""
+    """The lowest values in the latest TREND_INTERVALS complete intervals of each length, and in the current one."""
 
     def __init__(self) -> None:
-        self._floors: list[deque[tuple[int, float]]] = [deque(maxlen=PARTS + 1) for _ in STRETCHES_S]
+        self._floors: list[deque[tuple[int, float]]] = [deque(maxlen=TREND_INTERVALS + 1) for _ in STRETCHES_S]
         """For each length, the number and the lowest value of each interval, the oldest first."""
 
     def add(self, second: float, value: float) -> None:
@@ -61,9 +61,9 @@ class Floors:
 
 
 def _trend(stretch_s: int, floors: deque[tuple[int, float]]) -> Trend | None:
-    if len(floors) <= PARTS or floors[-1][0] - floors[0][0] > PARTS:  # an interval without a value
+    if len(floors) <= TREND_INTERVALS or floors[-1][0] - floors[0][0] > TREND_INTERVALS:  # an interval without a value
         return None
-    values = [value for _, value in floors][:PARTS]
+    values = [value for _, value in floors][:TREND_INTERVALS]
     if not GROWS.is_reached((values[-1] - values[0]) / max(values[0], 1.0)):
         return None
     rises = [after - before for before, after in pairwise(values)]

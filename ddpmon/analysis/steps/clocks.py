@@ -25,9 +25,9 @@ from ddpmon.analysis.steps.table import ARRIVAL, END, KIND, Rows
 from ddpmon.messages import SYNC_GRADIENTS, ClockView
 from ddpmon.plain import utf8
 
-MAX_POINTS = 512
+MAX_FIT_POINTS = 512
 """Maximum number of synchronisation ends in a fit: some minutes of most runs, in which the drift is constant."""
-BLOCK = 64
+STEPS_PER_FIT = 64
 """Number of steps after which the line is fitted again: a drift of 100 ppm is 0.6 ms in 6 s."""
 MIN_DRIFT_POINTS = 32
 """Minimum number of points for fitting a drift: with fewer, a single thread that was woken late would tilt the line."""
@@ -85,8 +85,8 @@ class Clocks:
         syncs, at = _syncs(rows, host_of), rows.integer_field("end_us")
         reference = listed.index(self.reference)
         offsets = np.zeros(at.shape, np.int64)
-        for first in range(0, len(rows), BLOCK):
-            block = slice(first, first + BLOCK)
+        for first in range(0, len(rows), STEPS_PER_FIT):
+            block = slice(first, first + STEPS_PER_FIT)
             for host, name in enumerate(listed):
                 if host == reference:
                     continue
@@ -169,7 +169,7 @@ class _HostClock:
             return
         (end, arrival), (reference_end, reference_arrival) = mine[:, both], reference[:, both]
         new = np.stack([end, reference_end - end, reference_arrival - end, reference_end - arrival], axis=1)
-        self.points = np.concatenate([self.points, new])[-MAX_POINTS:]
+        self.points = np.concatenate([self.points, new])[-MAX_FIT_POINTS:]
         latest = self.points[-JUMPED:]
         if self.line is not None and len(self.points) >= 2 * JUMPED:
             off = latest[:, _ADDED] - self.line.at(latest[:, _AT])

@@ -13,7 +13,7 @@ from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
 
-MAX_NAMES = 32
+MAX_REPORTED_NAMES = 32
 """Maximum number of names that are reported, those with the most time: a script may use a new name in every step."""
 
 
@@ -48,7 +48,7 @@ class NamedPhases:
             if len(world) and world.step[0] <= step <= world.step[-1]:
                 for name, ms in times.items():
                     sums[name] = sums.get(name, 0.0) + ms
-        most = sorted(sums, key=lambda name: -sums[name].sum())[:MAX_NAMES]
+        most = sorted(sums, key=lambda name: -sums[name].sum())[:MAX_REPORTED_NAMES]
         return {name: sums[name] / len(world) for name in sums if name in most and sums[name].any()}
 
 

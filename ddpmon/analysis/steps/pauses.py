@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.steps.table import PHASES, Rows
+from ddpmon.analysis.steps.table import PHASE_FIELDS, Rows
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.messages import APART, OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
+from ddpmon.messages import EXCLUDED_PAUSES, OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
 from ddpmon.messages import steps as wire
 
-RECENT = 50
+USUAL_LENGTH_STEPS = 50
 """Number of steps whose median is the usual length: enough for a median, few enough to follow changes of pace."""
 MIN_STEPS = 10
 """Minimum number of training steps to compare a step with: before that, the usual length is unknown."""
-TIMES = Threshold(
+PAUSE_RATIO = Threshold(
     10.0,
     of="length of a step without a reported pause, or of a first step, as a multiple of the usual step",
     why="A judgement call: no training step takes that long by chance, so the rank compiled code or did other work.",
@@ -83,11 +83,11 @@ class PauseFilter:
             raise ValueError("seconds or counts of other kinds of pauses")
         self.for_events: list[Pause] = []
         """Pauses that deserve an event; the code that makes the events clears this list."""
-        self._usual: deque[int] = deque(maxlen=RECENT)
+        self._usual: deque[int] = deque(maxlen=USUAL_LENGTH_STEPS)
         """Lengths of the latest training steps."""
-        self._paused: deque[bool] = deque(maxlen=RECENT)
+        self._paused: deque[bool] = deque(maxlen=USUAL_LENGTH_STEPS)
         """True for each of the latest steps in which a rank reported a pause."""
-        self._long: deque[bool] = deque(maxlen=RECENT)
+        self._long: deque[bool] = deque(maxlen=USUAL_LENGTH_STEPS)
         """True for each of the latest steps that took far longer than usual."""
 
     def training_steps(self, rows: Rows) -> Rows | None:
@@ -109,13 +109,13 @@ class PauseFilter:
         pauses = _pauses(by_rank, step)
         rest = length - sum(pause.seconds for pause in pauses) * 1e6
         usual = statistics.median(self._usual) if len(self._usual) >= MIN_STEPS else rest
-        long = rest >= max(TIMES.enter * usual, usual + LEAST_US.enter)
+        long = rest >= max(PAUSE_RATIO.enter * usual, usual + LEAST_US.enter)
         self._long.append(long)
-        long = long and sum(self._long) <= SELDOM.enter * RECENT
+        long = long and sum(self._long) <= SELDOM.enter * USUAL_LENGTH_STEPS
         if long:
             pauses.append(_unknown(rows.steps_at([place]), step, rest - usual))
         self._count(step, length, pauses)
-        if any(PAUSES.index(pause.kind) in APART for pause in pauses):
+        if any(PAUSES.index(pause.kind) in EXCLUDED_PAUSES for pause in pauses):
             return False
         if by_rank:
             # If most steps contain pauses, keep these steps and subtract the pauses: hardly any step would be left
@@ -176,6 +176,6 @@ def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Paus
 
 def _unknown(rows: Rows, step: int, over_us: float) -> Pause:
     """Return a pause of unknown cause, which no rank reported, on the rank with the most own time in the step."""
-    phases = np.stack([rows.integer_field(name)[0] for name in PHASES], axis=-1)
+    phases = np.stack([rows.integer_field(name)[0] for name in PHASE_FIELDS], axis=-1)
     most = int(phases.sum(axis=1).argmax())
     return Pause(PAUSES[PAUSE], step, over_us / 1e6, (rows.ranks[most],), OWN_PHASES[int(phases[most].argmax())])

@@ -10,13 +10,13 @@ import numpy as np
 from ddpmon.analysis.run_state import WARM_UP_STEPS
 from ddpmon.analysis.statistics.arrays import Bools, Floats, series_median
 from ddpmon.analysis.statistics.excess import share_over_peers
-from ddpmon.analysis.steps.pauses import TIMES
+from ddpmon.analysis.steps.pauses import PAUSE_RATIO
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.world import World
 
-FEWEST_STEPS = 12
+MIN_MEAN_STEPS = 12
 """Minimum number of steps for means, even if some of these steps are from before a change of speed."""
-LOSS_STEPS = 20
+CURRENT_LOSS_STEPS = 20
 """Number of last steps whose mean is the current loss: the losses of single batches scatter."""
 FEWEST_LOSSES = 5
 """Minimum number of losses in each third of the window for a trend: the spread of fewer is too uncertain."""
@@ -29,9 +29,9 @@ def past_warm_up(world: World) -> World:
     """Return the steps after the initial ones that took far longer because they compiled, tuned or filled caches."""
     first = int(np.searchsorted(world.step, WARM_UP_STEPS, side="right"))
     lengths = world.step_ms
-    if not first or len(world) < 2 * FEWEST_STEPS:
+    if not first or len(world) < 2 * MIN_MEAN_STEPS:
         return world
-    long = np.flatnonzero(lengths[:first] > TIMES.enter * np.median(lengths))
+    long = np.flatnonzero(lengths[:first] > PAUSE_RATIO.enter * np.median(lengths))
     return world.steps_between(int(long[-1]) + 1, len(world)) if len(long) else world
 
 
@@ -124,7 +124,7 @@ def loss_trend(world: World) -> tuple[float | None, bool | None]:
     means = world.loss.mean(axis=1)[rows]
     if not len(means):
         return None, None
-    now = float(means[-LOSS_STEPS:].mean())
+    now = float(means[-CURRENT_LOSS_STEPS:].mean())
     third = len(means) // 3
     if third < FEWEST_LOSSES or not np.isfinite(means).all():
         return now, None

@@ -21,8 +21,8 @@ from ddpmon.messages import OWN_PHASES, Step, Sync
 SYNCS = 2
 """Number of synchronisations that a row has room for: that of the gradients, and DDP's broadcast of buffers before
 it."""
-PHASES = tuple(f"{phase}_us" for phase in OWN_PHASES)
-COUNTS = ("length_us", *PHASES, "gc_us", "samples", "tokens", "backwards")
+PHASE_FIELDS = tuple(f"{phase}_us" for phase in OWN_PHASES)
+COUNTS = ("length_us", *PHASE_FIELDS, "gc_us", "samples", "tokens", "backwards")
 """Fields of a row with 32 bits each."""
 HAS_LOSS, HAS_RATE = 1, 2
 """Bits of the field `has`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools, Ints
 from ddpmon.analysis.statistics.excess import over_peers
-from ddpmon.analysis.steps.table import ARRIVAL, KIND, PHASES, Rows
+from ddpmon.analysis.steps.table import ARRIVAL, KIND, PHASE_FIELDS, Rows
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import SYNC_GRADIENTS, SYNC_KINDS, Phase
 
@@ -45,7 +45,7 @@ def split_waits(
     """
     shape = rows.table.shape
     end, length = rows.integer_field("end_us"), rows.integer_field("length_us")
-    phases = np.stack([rows.integer_field(name) for name in PHASES], axis=-1)
+    phases = np.stack([rows.integer_field(name) for name in PHASE_FIELDS], axis=-1)
     if clock_offset_us is not None:
         end = end + clock_offset_us
     if own_clocks:

@@ -21,12 +21,12 @@ from ddpmon.analysis.statistics.excess import over_peers, some_of
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
-DRAWS = 8
+VARIATION_DRAWS = 8
 """Number of random variations that a fixed rank is simulated with, each taken from a peer; the results are averaged."""
 PART_STEPS = 25
 """Number of steps from which the transfer at a lead is estimated: the standard error of their median is a quarter of
 one step's (1.25 / sqrt(25))."""
-PARTS = 6
+MAX_LEADS = 6
 """Maximum number of leads (see above) at which transfer is estimated; between them, it is interpolated linearly."""
 
 
@@ -83,11 +83,11 @@ def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats
         transfer_ms: [S] Transfer time of the same steps.
 
     Returns:
-        The leads and the transfer times at them, at most PARTS each.
+        The leads and the transfer times at them, at most MAX_LEADS each.
 
     """
     order: Ints = np.argsort(lead_ms, kind="stable")
-    parts = np.array_split(order, min(PARTS, max(1, len(order) // PART_STEPS)))
+    parts = np.array_split(order, min(MAX_LEADS, max(1, len(order) // PART_STEPS)))
     leads = np.array([series_median(lead_ms[part]) for part in parts])
     transfers = np.array([series_median(transfer_ms[part]) for part in parts])
     strays = [series_median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
@@ -128,14 +128,14 @@ def _slowest_with(
         mended = keeps + np.sort(typical)[order]
         return [np.maximum(largest, mended.max(axis=1))]
     ways = []
-    some = peers[: DRAWS + len(fixed) - 1]
+    some = peers[: VARIATION_DRAWS + len(fixed) - 1]
     # Correct for few peers: the median includes the peer itself, so the deviation from it is too small.
     strays = (values[:, some] - typical[:, None]) * (len(peers) / (len(peers) - 1)) ** 0.5
     # Subtract lasting differences between peers, which are not random variation.
     strays -= column_medians(strays)
     turns = np.arange(len(fixed)) // len(some)
-    part = len(world) // (DRAWS + int(turns[-1]) + 1)
-    for draw in range(DRAWS):
+    part = len(world) // (VARIATION_DRAWS + int(turns[-1]) + 1)
+    for draw in range(VARIATION_DRAWS):
         # If several fixed ranks share a peer, they get its variation from different steps.
         steps = np.arange(len(world))[:, None] + (draw + 1 + turns) * part
         picked = strays[steps % len(world), (np.arange(len(fixed)) + draw) % len(some)]

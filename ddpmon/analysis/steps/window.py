@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import ARRAYS, MEANED, World
 
-FEWEST = 40
+MIN_WINDOW_STEPS = 40
 """Minimum number of steps in a window, however long they take: with fewer, single unusual steps dominate. Kinds of
 findings about the whole world need this number."""
 ROOM = 256
@@ -61,7 +61,7 @@ class Window:
         }
         self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
 
-    def as_world(self, seconds: float | None = None, at_least: int = FEWEST) -> World | None:
+    def as_world(self, seconds: float | None = None, at_least: int = MIN_WINDOW_STEPS) -> World | None:
         """Return the steps of the window, or only the recent ones; None if the window is empty.
 
         The arrays are views that the next append may overwrite.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 
-HELP = """Export the recording of a run for other tools.
+EXPORT_HELP = """Export the recording of a run for other tools.
 
     \b
     csv          one row per rank and step
@@ -31,7 +31,7 @@ HELP = """Export the recording of a run for other tools.
 """
 
 
-@click.command(help=HELP)
+@click.command(help=EXPORT_HELP)
 @run_argument("run", required=False)
 @click.option("--format", "form", type=click.Choice(["csv", "openmetrics", "parquet", "perfetto"]), required=True)
 @output_option("Write to FILE instead of standard output.")

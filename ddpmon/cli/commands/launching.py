@@ -289,7 +289,7 @@ def _make_room() -> None:
         total = retention.sum_text(plan.going)
         print(
             f"ddpmon: deleting {total}, because the limit for all runs is {bound.text} "
-            f"({retention.VARIABLE}): {first.id}{more}",
+            f"({retention.KEEP_VARIABLE}): {first.id}{more}",
             file=sys.stderr,
         )
     elif plan.near:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
     from ddpmon.source import Source
 
-ROWS = 15
-SILENT_S = 15.0
+PROFILE_ROWS = 15
+HUB_SILENCE_S = 15.0
 """Seconds without a message from the hub after which the command stops waiting."""
 
 
@@ -72,13 +72,13 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
         facts = {"id": target.id, "name": target.name, **profiles.facts(view)}
         print(msgspec.json.format(msgspec.json.encode(facts)).decode())
     else:
-        print("\n".join(profile_text.profile_lines(view, ROWS)))
+        print("\n".join(profile_text.profile_lines(view, PROFILE_ROWS)))
     return 0 if all(one.answered for one in view.ranks) else 1
 
 
 def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool) -> ProfileView:
     """Request a profile, and return it once every rank has answered. Raise DdpmonError if that is impossible."""
-    from ddpmon.analysis.processes.profile_text import COST, FLOPS_COST
+    from ddpmon.analysis.processes.profile_text import FLOPS_COST, PROFILE_COST
     from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
     from ddpmon.messages import ProfileRequest, ViewRequest
 
@@ -95,7 +95,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
         raise DdpmonError(busy)
     number = granted.profile.number
     now = f" A step takes {shot.step_ms_p50:.1f} ms now." if shot.step_ms_p50 else ""
-    print(f"{FLOPS_COST if flops else COST}{now}", file=sys.stderr)
+    print(f"{FLOPS_COST if flops else PROFILE_COST}{now}", file=sys.stderr)
     request = ProfileRequest(tuple(ranks), 1 if flops else steps, peak_flops)
     source.ask(request.ranks, request.steps, request.peak_flops)
 
@@ -134,7 +134,7 @@ def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -
     from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 
-    while source.silent_for() < SILENT_S:
+    while source.silent_for() < HUB_SILENCE_S:
         shot = source.snapshot()
         if shot is not None and shot.profile is not None and asked(shot) and not shot.profile.waits:
             return shot.profile

@@ -30,13 +30,13 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
     """
     from ddpmon import runs
     from ddpmon.errors import UsageError
-    from ddpmon.export.trackers import PACKAGES, opened
+    from ddpmon.export.trackers import CLIENT_PACKAGES, opened
     from ddpmon.plain import plain
 
     target = runs.find(run)
     wanted = {f"--{name}": place for name, place in places.items() if place}
     if not wanted:
-        raise UsageError(f"publish needs a destination: give at least one of {', '.join(PACKAGES)}")
+        raise UsageError(f"publish needs a destination: give at least one of {', '.join(CLIENT_PACKAGES)}")
     tools = ", ".join(option.removeprefix("--") for option in wanted)
     print(plain(f"writing {target.name} ({target.id}) to {tools}"), flush=True)
 

@@ -11,7 +11,7 @@ import click
 from ddpmon.cli.options import drafted, output_option, run_argument
 from ddpmon.tui.views import ViewName
 
-ANSWER_S = 20.0
+MAX_SCREEN_WAIT_S = 20.0
 """Longest time, in seconds, to wait for all data of a screen."""
 
 
@@ -72,7 +72,7 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
             )
             return enough
 
-        asyncio.run(picture.draw_until(app, size, (), take, within_s=ANSWER_S))
+        asyncio.run(picture.draw_until(app, size, (), take, within_s=MAX_SCREEN_WAIT_S))
         if app.playback.newest is None:
             raise HubUnreachableError("the run's hub does not answer; ddpmon report reads its recording")
     finally:

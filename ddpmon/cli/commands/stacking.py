@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
     from ddpmon.source import Source
 
-ANSWER_S = 8.0
+MAX_STACKS_WAIT_S = 8.0
 """Longest time, in seconds, for the ranks to answer. It includes the time after which the hub sends a signal to a rank
 whose probe does not answer."""
 FRESH_S = 1.0
 """Age, in seconds, up to which a stack that another viewer requested is used."""
-GONE_S = 1.0
+NEW_STACKS_AFTER_S = 1.0
 
 
 @click.command()
@@ -92,9 +92,9 @@ def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackVi
         return view.at > asked_at - FRESH_S
 
     def settled(shot: Snapshot) -> bool:
-        new = shot.at > asked_at or time.time() > asked_at + GONE_S
+        new = shot.at > asked_at or time.time() > asked_at + NEW_STACKS_AFTER_S
         return all(is_fresh(view) or (new and view.why and not view.asked) for view in views_of(shot))
 
-    last = wait(source, ANSWER_S, settled) or source.snapshot() or shot
+    last = wait(source, MAX_STACKS_WAIT_S, settled) or source.snapshot() or shot
     views = views_of(last)
     return views, {view.rank for view in views if is_fresh(view)}, world_size

@@ -125,7 +125,7 @@ def _warn_near_bound() -> None:
     if plan.going:
         total = retention.sum_text(plan.going)
         print(
-            f"ddpmon: all runs together exceed the limit of {bound.text} ({retention.VARIABLE}); the next "
+            f"ddpmon: all runs together exceed the limit of {bound.text} ({retention.KEEP_VARIABLE}); the next "
             f"ddpmon run will delete {total}, the oldest first; ddpmon prune --dry-run lists these runs",
             file=sys.stderr,
         )

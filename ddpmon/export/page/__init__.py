@@ -98,7 +98,7 @@ def page(report: dict[str, Any], parts: Views, start: list[tuple[str, str]]) -> 
         labelled=[*(one for one in sentences if one[0] != "Verdict"), *start],
         facts=reports.facts(report) if report["steps"]["window"] else [],
         findings=[(finding, _about(finding, report)) for finding in report["findings"]],
-        columns=reports.COLUMNS,
+        columns=reports.REPORT_COLUMNS,
         rows=rows,
         folded=reports.folded(report["ranks"]),
         earlier=reports.earlier(report) if report["steps"]["window"] else [],

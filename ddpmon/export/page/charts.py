@@ -11,7 +11,19 @@ from typing import Any
 from markupsafe import Markup
 
 from ddpmon import numbers
-from ddpmon.export.page.svg import BOTTOM, LEFT, RIGHT, TIMES, TOP, WIDTH, Plot, hint, legend, picture, text
+from ddpmon.export.page.svg import (
+    BOTTOM,
+    CHART_WIDTH,
+    LEFT,
+    RIGHT,
+    TICK_INTERVALS_S,
+    TOP,
+    Plot,
+    hint,
+    legend,
+    picture,
+    text,
+)
 from ddpmon.messages import LOGGED, PHASES, HeatView, SeriesView
 from ddpmon.messages.quantities import EXCESS, NUMBER, PERCENT, QUANTITIES, SHARE, STEP_SERIES
 from ddpmon.plain import plain
@@ -80,7 +92,7 @@ def heat_map(heat: HeatView) -> Chart:
     plot = Plot(TOP + BOTTOM + tall * len(heat.rows), (float(first), float(heat.last_step)), (0.0, 1.0))
     top = max(25.0, min(100.0, 100 * heat.high))
     palette = [_UNKNOWN, *(_colour(_percent(heat, cell) / top) for cell in range(1, _NOT_FINITE)), _UNKNOWN]
-    across = WIDTH - LEFT - RIGHT
+    across = CHART_WIDTH - LEFT - RIGHT
     plot.add(
         "image", href=picture(heat.cells, heat.columns, palette), x=LEFT, y=TOP, width=across,
         height=tall * len(heat.rows), preserveAspectRatio="none", style="image-rendering:pixelated",
@@ -119,7 +131,7 @@ def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -
     floor = 0.0 if row and row.unit is not NUMBER and min(measured) >= 0 else min(measured)
     plot = Plot(200, (0.0, end_s), (floor, max(measured)))
     plot.y_axis(lambda value: numbers.short(value) + unit)
-    plot.x_axis("since the run started", numbers.duration, TIMES)
+    plot.x_axis("since the run started", numbers.duration, TICK_INTERVALS_S)
     pieces = stretches(series, lengths)
     for begin, end in pieces:
         places = [place for place in range(begin, end) if median[place] is not None]

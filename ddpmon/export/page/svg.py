@@ -13,11 +13,11 @@ from markupsafe import Markup, escape
 
 from ddpmon.plain import plain
 
-WIDTH = 1150
+CHART_WIDTH = 1150
 LEFT, RIGHT, TOP, BOTTOM = 70, 30, 8, 38
 """Margins around the plot, in px."""
 MOST_TICKS = 8
-TIMES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+TICK_INTERVALS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Possible distances between ticks on a time axis, in seconds. Longer ones are multiples of a day."""
 _LABEL = "#565f6b"
 _GRID = "#e4e8ec"
@@ -88,7 +88,7 @@ class Plot:
     def at_x(self, value: float) -> float:
         """Return the horizontal position of a value, in px."""
         low, high = self.x
-        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (value - low) / (high - low) * (CHART_WIDTH - LEFT - RIGHT)
 
     def at_y(self, value: float) -> float:
         """Return the vertical position of a value, in px from the top."""
@@ -122,18 +122,18 @@ class Plot:
             x = self.at_x(value)
             self.add("line", x1=x, x2=x, y1=float(TOP), y2=float(self.height - BOTTOM), stroke=_GRID)
             self.parts.append(text(written(value), x, self.height - BOTTOM + 14, "middle"))
-        self.parts.append(text(title, (LEFT + WIDTH - RIGHT) / 2, self.height - 6, "middle"))
+        self.parts.append(text(title, (LEFT + CHART_WIDTH - RIGHT) / 2, self.height - 6, "middle"))
 
     def y_axis(self, written: Callable[[float], str]) -> None:
         """Draw ticks with their values left of the plot. written: formats a tick's value."""
         for value in ticks(*self.y):
             y = self.at_y(value)
-            self.add("line", x1=float(LEFT), x2=float(WIDTH - RIGHT), y1=y, y2=y, stroke=_GRID)
+            self.add("line", x1=float(LEFT), x2=float(CHART_WIDTH - RIGHT), y1=y, y2=y, stroke=_GRID)
             self.parts.append(text(written(value), LEFT - 6, y + 4, "end"))
 
     def drawn(self) -> Markup:
         """Return the drawing as an SVG element."""
-        return element("svg", Markup("").join(self.parts), viewBox=f"0 0 {WIDTH} {self.height}", role="img")
+        return element("svg", Markup("").join(self.parts), viewBox=f"0 0 {CHART_WIDTH} {self.height}", role="img")
 
 
 def _range(values: tuple[float, float]) -> tuple[float, float]:

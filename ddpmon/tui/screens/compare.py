@@ -42,7 +42,7 @@ def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
     for word, sentence in comparison.sentences(compared):
         rows = wrap_text(plain_text(sentence), width - 9)
         lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
-    return [*lines, [], *([(" " + row, "muted")] for row in wrap_text(comparison.CERTAINTY, width - 2))]
+    return [*lines, [], *([(" " + row, "muted")] for row in wrap_text(comparison.INTERVAL_NOTE, width - 2))]
 
 
 def _phases(compared: dict[str, Any], width: int) -> list[Line]:

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import CURSOR, Line, pane_title, wrap_text
-from ddpmon.tui.palette import VARIABLE, Palette
+from ddpmon.tui.palette import THEME_VARIABLE, Palette
 from ddpmon.tui.screens.ask import Overlay
 from ddpmon.tui.widgets.runlist import WATCHED
 from ddpmon.tui.widgets.scrolling import ScrollingPane
@@ -74,7 +74,7 @@ _WORDS = (
     ("○ ◔ ◑ ◕ ●", "stages before the first step: importing torch, imported, process group, model, training"),
     (
         "colours",
-        f"{VARIABLE}=dark, light or ansi sets the colours permanently, Ctrl-P for now; NO_COLOR=1: no colours",
+        f"{THEME_VARIABLE}=dark, light or ansi sets the colours permanently, Ctrl-P for now; NO_COLOR=1: no colours",
     ),
     ("glossary", "docs/reference/glossary.md explains all words"),
 )

@@ -15,7 +15,7 @@ from ddpmon.tui.frame import Frame, finite_or_none
 from ddpmon.tui.lines import Line, cut_text, line_width, mark_selected, pane_title
 from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.chart import (
-    LABEL,
+    AXIS_WIDTH,
     ChoosingChart,
     Style,
     bounds_of,
@@ -66,7 +66,7 @@ class BigChart(ChoosingChart):
 
     @property
     def _columns(self) -> int:
-        return max(1, self.app.size.width - LABEL)  # needed before the first layout
+        return max(1, self.app.size.width - AXIS_WIDTH)  # needed before the first layout
 
     def _extent(self, series: ChartSeries) -> tuple[float, float]:
         """Return the times of the quantity's first and last value."""
@@ -91,9 +91,9 @@ class BigChart(ChoosingChart):
             return [pane_title(quantity_named(choice.name).chart, width), [(" coming…", "muted")]]
         span = self._shown(series)
         place = self._point(series, span)
-        if self.pointed is not None and self.pointed[0] >= LABEL:
+        if self.pointed is not None and self.pointed[0] >= AXIS_WIDTH:
             place = curves.nearest_point(series.seconds, span, self._moment(self.pointed[0], span))
-        dots = 2 * (width - LABEL)
+        dots = 2 * (width - AXIS_WIDTH)
         cursor = None if place is None else curves.column_of_moment(series.seconds[place], span, dots) // 2
         heading = self._heading(series, span)
         style = style_of(choice, frame)
@@ -137,16 +137,16 @@ class BigChart(ChoosingChart):
 
     def _axis(self, series: ChartSeries, span: tuple[float, float], width: int, cursor: int | None) -> list[Line]:
         """Return the horizontal axis, with ✖ at each value that is not finite, and the line of times below it."""
-        columns = width - LABEL
+        columns = width - AXIS_WIDTH
         broken = {
             curves.column_of_moment(at, span, 2 * columns) // 2
             for at, *values in zip(series.seconds, series.low, series.median, series.high, strict=False)
             if span[0] <= at <= span[1] and any(value is not None and finite_or_none(value) is None for value in values)
         }
-        rule: Line = [(" " * (LABEL - 1) + "└", "rule")]
+        rule: Line = [(" " * (AXIS_WIDTH - 1) + "└", "rule")]
         for x in range(columns):
             rule.append(("✖", "bad") if x in broken else ("┴", "key") if x == cursor else ("─", "rule"))
-        return [rule, [(" " * LABEL + axis.span_labels(*span, columns), "muted")]]
+        return [rule, [(" " * AXIS_WIDTH + axis.span_labels(*span, columns), "muted")]]
 
     def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
         """Return the index of the point that is nearest to the cursor and on the chart."""
@@ -282,7 +282,7 @@ class BigChart(ChoosingChart):
 
     def _moment(self, x: int, span: tuple[float, float]) -> float:
         """Return the time in the middle of a column of the screen."""
-        return curves.moment_of(x - LABEL, span, self._columns)
+        return curves.moment_of(x - AXIS_WIDTH, span, self._columns)
 
     def _zoom_to_drag(self) -> None:
         """Show the span of time that the mouse was dragged over."""
@@ -300,18 +300,18 @@ class BigChart(ChoosingChart):
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the clicked column."""
         placed = self._place()
-        if placed is not None and event.x >= LABEL and not self._dragged:
+        if placed is not None and event.x >= AXIS_WIDTH and not self._dragged:
             self._at_s = self._moment(event.x, placed[1])
             self.redraw()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         self._dragged = False
-        self._drag = (event.x, event.x) if event.x >= LABEL else None
+        self._drag = (event.x, event.x) if event.x >= AXIS_WIDTH else None
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Extend the marked span of a drag to the mouse. Textual calls the base class's handler too."""
         if self._drag is not None:
-            self._drag = self._drag[0], max(LABEL, event.x)
+            self._drag = self._drag[0], max(AXIS_WIDTH, event.x)
 
     async def on_mouse_up(self, event: events.MouseUp) -> None:
         if self._drag is not None and abs(self._drag[1] - self._drag[0]) >= LEAST_DRAG:
@@ -332,6 +332,6 @@ class BigChart(ChoosingChart):
     async def _wheel(self, event: events.MouseEvent, direction: int) -> None:
         """Zoom around the mouse."""
         event.stop()
-        if (placed := self._place()) is not None and event.x >= LABEL:
+        if (placed := self._place()) is not None and event.x >= AXIS_WIDTH:
             self._at_s = self._moment(event.x, placed[1])
             await self.run_action(f"screen.do('zoom', {direction})")

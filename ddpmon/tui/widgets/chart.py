@@ -17,9 +17,9 @@ from ddpmon.tui.lines import Line, cut_text, join_pieces, pane_title
 from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.pane import Actions, Pane
 
-LABEL = 7
+AXIS_WIDTH = 7
 """Width of the axis on the left in columns: a space, five or six for the number, and a space."""
-LOG = ", log scale"
+LOG_SCALE_NOTE = ", log scale"
 _WITH_TIMES = 5
 """Height of a chart in lines from which its last line shows times."""
 IN_EVERY_SNAPSHOT = ("loss", "own")
@@ -187,7 +187,7 @@ def draw_curves(
         cursor: The marked column of cells, where 0 is the first one right of the axis; None marks none.
 
     """
-    columns = width - LABEL
+    columns = width - AXIS_WIDTH
     if columns < 2 or height < 1 or bounds is None:
         return None
     smooth = curves.smoothed([finite_or_none(v) for v in series.median], style.smoothing) if style.smoothing else []
@@ -213,7 +213,7 @@ def draw_curves(
             text += "+"
         if y and bottom == top:
             text = ""
-        labelled.append([(f" {text:<{LABEL - 1}}"[:LABEL], "muted"), *line])
+        labelled.append([(f" {text:<{AXIS_WIDTH - 1}}"[:AXIS_WIDTH], "muted"), *line])
     return labelled
 
 
@@ -235,7 +235,7 @@ def draw_chart(
 ) -> list[Line]:
     """Draw a chart of a whole run with title, axis and curves."""
     span = series.seconds[-1] - series.seconds[0] if series.seconds else None
-    heading = name + (LOG if style.log else "")
+    heading = name + (LOG_SCALE_NOTE if style.log else "")
     if span and len(heading) + len(numbers.span(span)) + 3 < width:
         heading += f", {numbers.span(span)}"
     newest = next((value for value in reversed(series.median) if value is not None), None)
@@ -245,14 +245,14 @@ def draw_chart(
     if bounds is not None and len(heading + bounds.note(style)) + 2 <= width:
         heading += bounds.note(style)
     lines = [pane_title(heading, width)]
-    times = int(height >= _WITH_TIMES and width >= LABEL + axis.APART)
+    times = int(height >= _WITH_TIMES and width >= AXIS_WIDTH + axis.MIN_LABEL_DISTANCE)
     cells = draw_curves(series, style, width, height - 1 - times, bounds)
     if cells is not None:
-        below: Line = [(" " * LABEL, "text")]
+        below: Line = [(" " * AXIS_WIDTH, "text")]
         if times:
-            below.append((axis.span_labels(series.seconds[0], series.seconds[-1], width - LABEL), "muted"))
+            below.append((axis.span_labels(series.seconds[0], series.seconds[-1], width - AXIS_WIDTH), "muted"))
         return [*lines, *cells, *[below] * times]
-    note = empty_note(series, log=style.log, otherwise=empty) if width - LABEL >= 2 else ""
+    note = empty_note(series, log=style.log, otherwise=empty) if width - AXIS_WIDTH >= 2 else ""
     return [*lines, *([[("  " + cut_text(note, width - 2), "muted")]] if note and height > 1 else [])]
 
 

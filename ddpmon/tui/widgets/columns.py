@@ -97,7 +97,7 @@ _MACHINE = {
     "gpu_temperature": 4, "gpu_clock": 6, "gc": 7, "major_faults": 9, "read": 7, "written": 8, "threads": 8,
 }  # fmt: skip
 """Widths of the columns about a rank's process and machine, in columns of the screen."""
-COLUMNS: dict[str, RankColumn] = {
+RANK_COLUMNS: dict[str, RankColumn] = {
     "rank": RankColumn("rank", 6, lambda rank: float(rank.rank), _whole, up=True, accused=True),
     "host": RankColumn("host", 17, lambda rank: short_host(rank.host) or None, role="muted", up=True, left=True),
     "exit": RankColumn("exit", 8, lambda rank: exit_text(rank) or None, accused=True),
@@ -142,14 +142,14 @@ def gpu_number(rank: RankView) -> float | None:
 GPU_NUMBER = RankColumn("gpu", 5, gpu_number, _whole, of_gpu=True)
 """Column that replaces "device" in a narrow table."""
 
-MEASURED = {
+TRAINING_COLUMNS = {
     "rank": 0, "host": 4, "gpu_number": 10, "exit": 1, "own": 0, "over": 1, "data": 5, "forward": 6, "backward": 7,
     "optimizer": 11, "other": 12, "wait": 2, "transfer": 3, "late": 16, "critical": 15, "cpu": 13, "gpu": 9,
     "gpu_memory": 14, "rss": 17, "loss": 8,
 }  # fmt: skip
 """The columns for ranks that train. In a narrow table the column with the highest number is dropped first."""
-ARRIVING = {"rank": 0, "host": 2, "pid": 4, "device": 3, "stage": 1, "state": 0}
-"""The columns for ranks that have not finished a step, with numbers as in `MEASURED`."""
+STARTING_COLUMNS = {"rank": 0, "host": 2, "pid": 4, "device": 3, "stage": 1, "state": 0}
+"""The columns for ranks that have not finished a step, with numbers as in `TRAINING_COLUMNS`."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView],
         trouble: Returns a sort key that puts ranks with problems first, for orders that ask for that.
 
     """
-    column = COLUMNS[sort.column]
+    column = RANK_COLUMNS[sort.column]
     having: list[RankView] = []
     without: list[RankView] = []
     for rank in ranks:
@@ -198,7 +198,7 @@ def decimals(ranks: list[RankView]) -> int:
 def host_column(ranks: Iterable[RankView]) -> RankColumn:
     """Return the column of hosts, as wide as the longest of their names."""
     width = max([5, *(cell_len(short_host(rank.host)) + 1 for rank in ranks)])
-    return replace(COLUMNS["host"], width=min(17, width))
+    return replace(RANK_COLUMNS["host"], width=min(17, width))
 
 
 def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[RankColumn]:
@@ -216,7 +216,7 @@ def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> l
     chosen = {
         name: column
         for name in keep
-        if (column := special.get(name) or COLUMNS[name]) and (with_gpu or not column.of_gpu)
+        if (column := special.get(name) or RANK_COLUMNS[name]) and (with_gpu or not column.of_gpu)
         if with_exit or name != "exit"
     }
     while len(chosen) > 1 and sum(column.width for column in chosen.values()) > width:

@@ -16,9 +16,9 @@ from ddpmon.tui.units import value_formatter
 from ddpmon.tui.widgets.inspection import BELOW, SIDE_BY_SIDE
 from ddpmon.tui.widgets.lanes import MOMENTS, Lane, LaneGrid, SampledLanes, share, split_height
 from ddpmon.tui.widgets.pane import Actions
-from ddpmon.tui.widgets.rankdetail import WHOLE
+from ddpmon.tui.widgets.rankdetail import ALL_MEASUREMENTS_LINES
 
-IDLE = 0.25
+IDLE_GPU_SHARE = 0.25
 """Utilization below which a GPU counts as idle and its cell is highlighted."""
 _LABEL = 7
 _LEAST_WIDTH, _EACH = 40, 52
@@ -67,7 +67,7 @@ class DeviceLanes(SampledLanes):
             return None
         least = _ABOVE + min(ranks, 4) + _BELOW
         if self._whole_width and height < TALL:
-            spare = height - (ranks + 2) - WHOLE
+            spare = height - (ranks + 2) - ALL_MEASUREMENTS_LINES
             if width < SIDE_BY_SIDE or spare < _ABOVE + ranks + _BELOW:
                 return None
             least = _used(ranks, spare)
@@ -107,7 +107,7 @@ class DeviceLanes(SampledLanes):
         tall, air = (1, 0) if self.beside else split_height(height - _ABOVE - _BELOW, len(ranks), _TALLEST)
         grid = LaneGrid(width // len(names), _LABEL, tall, air)
         courses = {(course.rank, course.name): course for course in view.courses}
-        legend: Line = [(f" gpu% under {100 * IDLE:.0f} ", "warn")] if "gpu" in names else []
+        legend: Line = [(f" gpu% under {100 * IDLE_GPU_SHARE:.0f} ", "warn")] if "gpu" in names else []
         shown, listed = (sum(rank is not None for rank in some) for some in (ranks, self.in_sight()))
         part = f", {shown} of {listed} ranks" if shown < listed else ""
         heading = f"through time, the last {self.span_text(grid, view.columns)}{part} "
@@ -151,7 +151,7 @@ def _lane(courses: dict[tuple[int, str], Course], rank: int | None, name: str, *
         [(f"{rank:>{_LABEL - 2}}", "strong" if chosen else "text")],
         None if course is None else course.cells,
         _ROLES.get(name, "muted"),
-        IDLE if name == "gpu" else 0.0,
+        IDLE_GPU_SHARE if name == "gpu" else 0.0,
     )
 
 

@@ -11,7 +11,7 @@ from ddpmon.tui.filters import runs_of
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, pad_text
 from ddpmon.tui.preferences import Values
-from ddpmon.tui.widgets.columns import COLUMNS, RankColumn, Sort, host_column
+from ddpmon.tui.widgets.columns import RANK_COLUMNS, RankColumn, Sort, host_column
 from ddpmon.tui.widgets.inspection import steps_per_column
 from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.pane import Actions
@@ -20,7 +20,7 @@ from ddpmon.tui.widgets.ranktable import Layout, RankTable, Tail
 _STRIP_FROM, _STRIP_LEAST, _STRIP_MOST = 117, 29, 56
 """Table width from which on each rank's history of own time is shown, and the history's least and largest width."""
 _COLUMNS = {
-    name: replace(column, width=column.width + (name != "rank")) for name, column in COLUMNS.items()
+    name: replace(column, width=column.width + (name != "rank")) for name, column in RANK_COLUMNS.items()
 }  # fmt: skip
 """All columns, each wide enough for the arrow that marks the sorted one."""
 _LEAST_BESIDE = 98
@@ -29,8 +29,8 @@ _LEAST_BESIDE = 98
 
 def filled_columns(ranks: list[RankView]) -> list[str]:
     """Return the columns with a value for some rank, among those that the config file lists, if it lists any."""
-    names = config.current().get("ranks.columns") or COLUMNS
-    return [name for name in names if any(COLUMNS[name].value(rank) is not None for rank in ranks)]
+    names = config.current().get("ranks.columns") or RANK_COLUMNS
+    return [name for name in names if any(RANK_COLUMNS[name].value(rank) is not None for rank in ranks)]
 
 
 def own_strip(course: Course | None, width: int) -> str:
@@ -64,14 +64,14 @@ class FullTable(RankTable):
 
     def restore(self, saved: Values) -> None:
         name = str(saved.get("sort", ""))
-        if name.removeprefix("-") in COLUMNS:
+        if name.removeprefix("-") in RANK_COLUMNS:
             self._by, self._backwards = name.removeprefix("-"), name.startswith("-")
 
     @property
     def sort(self) -> Sort:
         if self._by == "own" and not self._backwards:
             return Sort("problems first, then own time", "own", trouble_first=True)
-        column = COLUMNS[self._by]
+        column = RANK_COLUMNS[self._by]
         way = "smallest" if column.up != self._backwards else "largest"
         return Sort(f"by {column.head}, {way} first", self._by, self._backwards)
 

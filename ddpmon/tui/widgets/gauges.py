@@ -10,7 +10,7 @@ from ddpmon.messages import QUANTITIES, RankView, other_quantities
 from ddpmon.messages.quantities import PERCENT
 from ddpmon.tui.frame import finite_or_none
 from ddpmon.tui.lines import Line
-from ddpmon.tui.widgets.columns import COLUMNS, GPU_NUMBER, RankColumn, gpu_number
+from ddpmon.tui.widgets.columns import GPU_NUMBER, RANK_COLUMNS, RankColumn, gpu_number
 
 _BAR_LEAST, _BAR_MOST = 5, 22
 
@@ -67,7 +67,7 @@ _KEEP = {
 }  # fmt: skip
 GAUGES = tuple(
     Gauge(
-        name, {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}.get(name) or COLUMNS[name],
+        name, {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}.get(name) or RANK_COLUMNS[name],
         QUANTITIES[name].get if name in QUANTITIES else gpu_number, keep, _FULL.get(name),
         name in {"gpu", "gpu_memory"},
     )

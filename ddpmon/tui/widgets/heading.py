@@ -6,13 +6,13 @@ from ddpmon.analysis.words import format_count
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_text, pane_title
 
-NO_RANK: Line = [("  no rank matches the filter; esc shows all ranks", "muted")]
+NO_RANK_LINE: Line = [("  no rank matches the filter; esc shows all ranks", "muted")]
 
 
 def no_rank(frame: Frame) -> Line:
     """Return the reason why a list of ranks is empty."""
     if frame.filter is not None:
-        return NO_RANK
+        return NO_RANK_LINE
     return [(" no rank connected" if frame.ended else " no rank yet", "muted")]
 
 

@@ -31,7 +31,7 @@ from ddpmon.tui.frame import Frame, arriving, finite_or_none
 from ddpmon.tui.lines import Line, cut_sentence, fit_line, join_pieces, line_width, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.rank_marks import GRADES
-from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
+from ddpmon.tui.widgets.heading import NO_RANK_LINE, GrantedFilter, heading
 from ddpmon.tui.widgets.heatwords import cell_in_words, hosts_end, in_words, labels
 from ddpmon.tui.widgets.lanes import LEVELS
 from ddpmon.tui.widgets.pane import Actions, BlockPane
@@ -107,7 +107,7 @@ def axes(view: HeatView, left: int, room: int) -> list[Line]:
     """Return the axes of steps and of time. left: width of the labels before the cells. room: width of the cells."""
     columns = min(view.columns, room)
     texts = [f"step {numbers.count(view.last_step)}", ""]
-    if columns >= axis.APART:
+    if columns >= axis.MIN_LABEL_DISTANCE:
         texts = [axis.steps(view.last_step, view.steps, columns), ""]
         if columns == view.columns:
             texts[1] = axis.moments_at([finite_or_none(moment) for moment in view.moments], columns)
@@ -252,7 +252,7 @@ class HeatMap(BlockPane):
             early = frame.snapshot is None or arriving(frame.snapshot)
             note = "no step yet" if early else frame.why_absent
             none = frame.filter is not None and view is not None and not view.rows
-            return [heading(title, frame, width), NO_RANK if none else [(f" {note}", "muted")]]
+            return [heading(title, frame, width), NO_RANK_LINE if none else [(f" {note}", "muted")]]
         names = labels(view.rows, width * 2 // 5, meant=view.beyond_chance)
         if self.followed:  # aligned with the columns of the phases below
             names = [f"{' ' * (PHASES_LEFT - 2 - cell_len(name))}{name}" for name in names]

@@ -24,7 +24,7 @@ from ddpmon.tui.widgets.findinglist import said_lines
 from ddpmon.tui.widgets.machines import named_user
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
-from ddpmon.tui.widgets.phasehistory import LABEL, phase_history
+from ddpmon.tui.widgets.phasehistory import LABEL_WIDTH, phase_history
 from ddpmon.tui.widgets.rankstack import stack_lines
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 from ddpmon.tui.widgets.worldmap import rank_in
@@ -60,7 +60,7 @@ def history_request(rank: int, steps: int, width: int) -> SeriesRequest:
         width: Width in columns of the whole inspection, of which the history gets a part.
 
     """
-    room = _left_width(width) - LABEL
+    room = _left_width(width) - LABEL_WIDTH
     return SeriesRequest((), ((rank, rank),), max(1, min(HEAT_MOST, room)), steps)
 
 

@@ -27,7 +27,7 @@ from ddpmon.tui.lines import (
     under_cursor,
     with_mark,
 )
-from ddpmon.tui.widgets.heading import NO_RANK, GrantedFilter, heading
+from ddpmon.tui.widgets.heading import NO_RANK_LINE, GrantedFilter, heading
 from ddpmon.tui.widgets.pane import Actions, BlockPane
 from ddpmon.tui.widgets.scrolling import moved, top_with
 
@@ -41,7 +41,7 @@ IN_TIME = (
     ("transfer", "═", "comm"),
 )
 """(phase, glyph, role) in the order of a step. A step begins with the update from the previous gradients."""
-LAST = "◆"
+LAST_STEP_GLYPH = "◆"
 CALM_S, CALM_MANY_S = 0.9, 1.9
 """Seconds for which the bars of a live run stay unchanged, because nobody reads faster, and new bars are many bytes for
 a terminal over ssh. The second value is for steps in several bands."""
@@ -67,7 +67,7 @@ def legend(room: int) -> Line:
 
 def _legend(names: Mapping[str, str], space: str, gap: str) -> Line:
     entries = [(f"{glyph}{space}{names.get(name, name)}", role) for name, glyph, role in IN_TIME]
-    entries.append((f"{LAST}{space}crit", "warn"))
+    entries.append((f"{LAST_STEP_GLYPH}{space}crit", "warn"))
     return [(f"{gap if place else ''}{text}", role) for place, (text, role) in enumerate(entries)]
 
 
@@ -93,7 +93,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
         if end > filled:
             line.append((glyph * (end - filled), role))
             filled = end
-    return with_mark(line, arrival - 1, (LAST, "warn")) if last and arrival else line
+    return with_mark(line, arrival - 1, (LAST_STEP_GLYPH, "warn")) if last and arrival else line
 
 
 def what_if(view: TimelineView) -> str:
@@ -216,7 +216,7 @@ class LastSteps(BlockPane):
             reason = "no step yet" if early else frame.why_absent
             timeline = None if frame.snapshot is None or not self._granted.fits(frame) else frame.snapshot.timeline
             none = timeline is not None and bool(timeline.steps) and not timeline.ranks
-            return [heading("the last steps", frame, width), NO_RANK if none else [(f" {reason}", "muted")]]
+            return [heading("the last steps", frame, width), NO_RANK_LINE if none else [(f" {reason}", "muted")]]
         across = max(1, min(len(view.steps), (width - _LABEL) // self.width_of_a_step))
         shown = range(max(0, len(view.steps) - across * self.bands), len(view.steps))
         heading_text = "the last step" if len(shown) == 1 else f"the last {len(shown)} steps"

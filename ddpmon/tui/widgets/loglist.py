@@ -13,7 +13,7 @@ from ddpmon.runs.logs import LAUNCHER, FoldedLine, Log, who
 from ddpmon.tui.frame import Frame, short_host
 from ddpmon.tui.lines import CURSOR, Line, cut_text, join_pieces, pane_title, wrap_text
 from ddpmon.tui.search import Search, SearchError
-from ddpmon.tui.widgets.heading import NO_RANK, heading
+from ddpmon.tui.widgets.heading import NO_RANK_LINE, heading
 from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
@@ -162,7 +162,7 @@ class LogList(ScrollingPane):
         end = self._shown_end(before, entries) - before
         above = [self._title(frame, width, len(entries) - end, [before + place for place in found])]
         if not entries and self.rank is None and self._filtered_ranks() == set():
-            return [*above, NO_RANK]
+            return [*above, NO_RANK_LINE]
         if elsewhere := self._printed_elsewhere(frame):
             above.append([(cut_text(f" {elsewhere}", width), "muted")])
         if not entries:

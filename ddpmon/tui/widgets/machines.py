@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon import numbers
 from ddpmon.analysis.words import format_count
-from ddpmon.messages import GPU_COUNTERS, NO_RANK, QUANTITIES, GpuUser, RankView, Snapshot
+from ddpmon.messages import GPU_COUNTERS, NO_USER_RANK, QUANTITIES, GpuUser, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.frame import finite_or_none, short_host
 from ddpmon.tui.lines import plain_text
@@ -62,7 +62,7 @@ def troubles(snapshot: Snapshot) -> dict[int, Trouble]:
 
 def named_user(user: GpuUser) -> str:
     """Return the name and memory of another process on a GPU, such as "vllm 4711, 38.0 GiB"."""
-    name = f"rank {user.rank}" if user.rank != NO_RANK else f"{plain_text(user.name)} {user.pid}".strip()
+    name = f"rank {user.rank}" if user.rank != NO_USER_RANK else f"{plain_text(user.name)} {user.pid}".strip()
     return f"{name}, {numbers.size(user.used_bytes)}"
 
 

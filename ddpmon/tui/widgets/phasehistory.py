@@ -17,7 +17,7 @@ from ddpmon.tui.widgets.lanes import level_glyph
 from ddpmon.tui.widgets.peers import NAME, NUMBER, Compared, compare, least_excess
 
 _OVER = 9
-LABEL = NAME + 2 * NUMBER + _OVER + 2
+LABEL_WIDTH = NAME + 2 * NUMBER + _OVER + 2
 """Width of the name and the numbers in columns."""
 _LEAST_ROOM = 12
 """Minimum width of a strip in columns."""
@@ -75,7 +75,7 @@ def phase_history(
     There are no rows if nothing was measured.
     """
     table = _Table(
-        least_excess(rank, snapshot), decimals(snapshot.ranks), max(0, width - LABEL), len(snapshot.ranks) < 2
+        least_excess(rank, snapshot), decimals(snapshot.ranks), max(0, width - LABEL_WIDTH), len(snapshot.ranks) < 2
     )
     past = {} if view is None else {row.name: row for row in view.courses}
     lines: list[Line] = []
@@ -95,7 +95,7 @@ def _header(view: CoursesView | None, missing: str, room: int) -> Line:
         each = f" {view.per_column} steps/column" if view.per_column > 1 else ""
         steps = axis.steps(view.last_step, view.per_column, room)
     heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'excess':>{_OVER}}", "muted")]
-    return [*fit_line(heads, LABEL), (steps if len(steps) <= room else "", "muted")]
+    return [*fit_line(heads, LABEL_WIDTH), (steps if len(steps) <= room else "", "muted")]
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ class _Table:
         if past is None or self.room < _LEAST_ROOM:
             return [line]
         drawn, peers, was_over = strip(past, self.least_ms if slows and self.least_ms else None, self.room)
-        lines = [[*fit_line(line, LABEL), *drawn]]
+        lines = [[*fit_line(line, LABEL_WIDTH), *drawn]]
         if not self.alone and (differs or was_over or name in {"own", "loss"}):
             words = past.longer or ("the others wait for it" if differs and name == "wait" else "")
             remark: Line = [(f"    {words}", "warn" if words else "text")]
-            lines.append([*fit_line(remark, LABEL - 12), (f"{'peers':>10}  ", "muted"), *peers])
+            lines.append([*fit_line(remark, LABEL_WIDTH - 12), (f"{'peers':>10}  ", "muted"), *peers])
         return lines
 
     def _ms(self, value: float | None) -> str:

@@ -13,7 +13,7 @@ from ddpmon.tui.widgets.worldmap import rank_in
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
 """Least size in columns and lines, which fits own time and its phases."""
-WHOLE = 30
+ALL_MEASUREMENTS_LINES = 30
 """Number of lines that fit all measurements. On a tall screen, the block gets no more, so that other blocks do."""
 
 
@@ -31,7 +31,7 @@ class RankDetail(BlockPane):
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         if frame.snapshot is None or not frame.snapshot.ranks:
             return None
-        return Block(_LEAST_WIDTH, _LEAST_HEIGHT, height=WHOLE if height >= TALL else ALL)
+        return Block(_LEAST_WIDTH, _LEAST_HEIGHT, height=ALL_MEASUREMENTS_LINES if height >= TALL else ALL)
 
     @property
     def view_request(self) -> ViewRequest:

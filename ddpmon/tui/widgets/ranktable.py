@@ -69,9 +69,9 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
 def world_layout(snapshot: Snapshot, width: int) -> Layout:
     """Return the columns that fit, and a bar of each rank's phases to the right of them if there is room."""
     if arriving(snapshot):
-        return columns.fit_columns(columns.ARRIVING, snapshot.ranks, width - 2), None
+        return columns.fit_columns(columns.STARTING_COLUMNS, snapshot.ranks, width - 2), None
     split_room = _SPLIT_ROOM if width >= WIDE - 1 else 0
-    chosen = columns.fit_columns(columns.MEASURED, snapshot.ranks, width - 2 - split_room)
+    chosen = columns.fit_columns(columns.TRAINING_COLUMNS, snapshot.ranks, width - 2 - split_room)
     room = width - 2 - sum(column.width for column in chosen)
     if room < _SPLIT_LEAST:
         return chosen, None
@@ -243,7 +243,7 @@ class RankTable(BlockPane):
         """Switch to the next order whose column has a value for some rank."""
         for step in range(1, len(self.orders) + 1):
             place = (self.order + step) % len(self.orders)
-            value = columns.COLUMNS[self.orders[place].column].value
+            value = columns.RANK_COLUMNS[self.orders[place].column].value
             if any(value(rank) is not None for rank in self.frame.ranks):
                 self.order = place
                 break
@@ -316,7 +316,7 @@ class RankTable(BlockPane):
             end += column.width
             if x < end:
                 head = column.head.rstrip("▴▾")
-                return next((name for name, each in columns.COLUMNS.items() if each.head == head), None)
+                return next((name for name, each in columns.RANK_COLUMNS.items() if each.head == head), None)
         return None
 
     def sort_by(self, name: str) -> None:

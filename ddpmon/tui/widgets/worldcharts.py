@@ -11,9 +11,9 @@ from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, pane_title
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets.chart import (
+    AXIS_WIDTH,
     IN_EVERY_SNAPSHOT,
-    LABEL,
-    LOG,
+    LOG_SCALE_NOTE,
     ChoosingChart,
     Style,
     draw_chart,
@@ -28,10 +28,10 @@ from ddpmon.tui.widgets.pane import Pane
 
 def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> str:
     """Return the time, median and range at column `x` of a chart; "" if there are none, as left of the curves."""
-    if x < LABEL or not series.seconds:
+    if x < AXIS_WIDTH or not series.seconds:
         return ""
     span = series.seconds[0], series.seconds[-1]
-    at = curves.moment_of(x - LABEL, span, width - LABEL)
+    at = curves.moment_of(x - AXIS_WIDTH, span, width - AXIS_WIDTH)
     place = curves.nearest_point(series.seconds, span, at) or 0
     low, median, high = (style.label(each[place]) for each in (series.low, series.median, series.high))
     values = median if low == high else f"{median} ({low}–{high})"
@@ -87,7 +87,7 @@ class ChosenChart(ChoosingChart):
         if self.choice.name in IN_EVERY_SNAPSHOT:
             return ViewRequest()
         width = self.size.width or self.app.size.width // 2
-        points = max(1, min(SERIES_MOST, 2 * (width - LABEL)))
+        points = max(1, min(SERIES_MOST, 2 * (width - AXIS_WIDTH)))
         return ViewRequest(series=SeriesRequest((self.choice.name,), columns=points, end_s=held_s(self.frame)))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
@@ -99,7 +99,7 @@ class ChosenChart(ChoosingChart):
         empty = "coming…" if series is None else empty_reason(frame.snapshot, choice.name)
         name = quantity_named(choice.name).chart
         curves_shown = f": {style.worst}est, median"
-        if style.roles[0] is not None and len(name + curves_shown) + len(LOG) * style.log + 2 <= width:
+        if style.roles[0] is not None and len(name + curves_shown) + len(LOG_SCALE_NOTE) * style.log + 2 <= width:
             name += curves_shown
         return self._kept.chart(series or Series(), name, style, (width, height), empty, self.pointed)
 

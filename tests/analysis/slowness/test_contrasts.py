@@ -7,7 +7,7 @@ import pytest
 
 from ddpmon.analysis.slowness.contrasts import CHANGE_Z, Contrasts
 from ddpmon.analysis.slowness.matched_filters import CONTRASTS, LENGTH_OF, LONG, MEDIUM, SHORT, FilterBank
-from ddpmon.analysis.slowness.series import BLOCK, PAST_SERIES, PastSeries
+from ddpmon.analysis.slowness.series import BLOCK_STEPS, PAST_SERIES, PastSeries
 from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, uncertain, z_of_t
 from ddpmon.analysis.slowness.step_noise import noise_of_contrasts
 from ddpmon.analysis.statistics.excess import over_peers
@@ -25,8 +25,8 @@ def test_each_contrast_is_the_size_of_a_step_that_began_so_long_ago():
         values = np.zeros((1, steps, 1))
         values[:, steps - age :] = 3.0
         bank = FilterBank(1, 1)
-        for first in range(0, steps, BLOCK):
-            contrasts = bank.filter(values[:, first : first + BLOCK])
+        for first in range(0, steps, BLOCK_STEPS):
+            contrasts = bank.filter(values[:, first : first + BLOCK_STEPS])
         size = contrasts[0, age == LENGTH_OF, 0]
         # The baseline follows slowly, and takes some of a long step with it.
         assert len(size) >= 4
@@ -39,8 +39,8 @@ def test_no_noise_varies_more_than_its_bound_allows():
         columns, keep = 500, np.exp(-1 / memory) if memory else 0.0
         bank, level = FilterBank(1, columns), rng.standard_normal(columns)
         for _ in range(200):
-            values = np.empty((1, BLOCK, columns))
-            for step in range(BLOCK):
+            values = np.empty((1, BLOCK_STEPS, columns))
+            for step in range(BLOCK_STEPS):
                 level = keep * level + np.sqrt(1 - keep**2) * rng.standard_normal(columns)
                 values[0, step] = level
             contrasts = bank.filter(values)
@@ -86,10 +86,10 @@ def test_four_of_eight_slow_ranks_do_not_hide_each_other():
 def test_times_are_corrected_for_the_work_by_the_slope_that_earlier_steps_show():
     rng, series = np.random.default_rng(3), PastSeries()
     for _ in range(200):
-        work = rng.uniform(50, 150, BLOCK)
-        phases = np.tile([2.0, 0.0, 10.0, 3.0, 1.0], (BLOCK, 4, 1))
+        work = rng.uniform(50, 150, BLOCK_STEPS)
+        phases = np.tile([2.0, 0.0, 10.0, 3.0, 1.0], (BLOCK_STEPS, 4, 1))
         phases[..., 1] = 5 + 0.1 * work[:, None]
-        times = series.of_block(phases, np.ones((BLOCK, 4)), work)
+        times = series.of_block(phases, np.ones((BLOCK_STEPS, 4)), work)
     assert len(times) == len(PAST_SERIES)
     assert np.ptp(times, axis=1).max() < 0.1
 
@@ -98,6 +98,6 @@ def test_noise_that_grows_in_all_of_four_ranks_is_no_change_of_one():
     rng = np.random.default_rng(6)
     contrasts = Contrasts(60, 4, peers=True, asked_z=CHANGE_Z.enter)
     for block in range(400):
-        noise = (0.05 if block < 200 else 0.25) * rng.standard_normal((60 * BLOCK, 4))
-        values = over_peers(46.0 * noise).reshape(60, BLOCK, 4)
+        noise = (0.05 if block < 200 else 0.25) * rng.standard_normal((60 * BLOCK_STEPS, 4))
+        values = over_peers(46.0 * noise).reshape(60, BLOCK_STEPS, 4)
         assert not contrasts.judge(values, 46.0), block

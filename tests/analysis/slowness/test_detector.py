@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.slowness.detector import Detector
-from ddpmon.analysis.slowness.series import BLOCK
+from ddpmon.analysis.slowness.series import BLOCK_STEPS
 from tests.analysis.noise import wandering
 from tests.analysis.slowness.runs import BACKWARD, STEP_MS, TRANSFER_MS, own_times
 from tests.worlds import world_with
@@ -113,7 +113,7 @@ def test_one_rank_is_compared_with_its_past_alone():
 def test_many_ranks_are_tested_each_though_the_noise_is_learned_from_some():
     phases = own_times(260, 300, seed=15)
     phases[200:, 171, BACKWARD] += 0.15 * STEP_MS
-    found = signals_of(world_of(phases), pieces=BLOCK)
+    found = signals_of(world_of(phases), pieces=BLOCK_STEPS)
     assert {each.rank for each in found if each.up} == {171}
 
 

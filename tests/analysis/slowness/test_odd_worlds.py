@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddpmon.analysis.evidence import Evidence, Memory
 from ddpmon.analysis.findings import all_findings
-from ddpmon.analysis.processes.conditions import MEASURED, Conditions
+from ddpmon.analysis.processes.conditions import SAMPLED_FIELDS, Conditions
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.statistics.trend import Trend
 from ddpmon.analysis.steps.table import HAS_LOSS, HAS_RATE
@@ -114,7 +114,7 @@ def facts(draw, ranks, slowdowns):
         ],
         conditions=[
             Conditions(
-                rank, host[rank], **{name: draw.of(None, 0.0, 0.5, 1e-300, 1e300) for name in MEASURED},
+                rank, host[rank], **{name: draw.of(None, 0.0, 0.5, 1e-300, 1e300) for name in SAMPLED_FIELDS},
                 gpu_throttled=draw.of((), ("hot",)), cores=draw.of(0, 1, 9), loader_workers=draw.of(None, 0, 4),
                 starved=draw.of([], [0.0] * 9, [0.9] * 9, [1e9]), compute_threads=draw.of(0, 8),
                 loader_pinned=draw.of(None, False), device_name=draw.of("", "H100"),

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from ddpmon.probe import arm
-from ddpmon.probe.digest import FIRST
+from ddpmon.probe.digest import FIRST_DIGEST_COUNTS
 from ddpmon.probe.loader_passes import LoaderPasses
 from ddpmon.probe.setup_reader import SetupReader
 
@@ -250,7 +250,7 @@ listener = arm._listener
 def begin():
     """Forget what was done so far, as at the beginning of a run."""
     listener.passes, listener.account.reductions = LoaderPasses(), 0
-    listener._synchronised_backwards, listener._digests_at = 0, FIRST[0]
+    listener._synchronised_backwards, listener._digests_at = 0, FIRST_DIGEST_COUNTS[0]
 
 
 for train in WAYS:
