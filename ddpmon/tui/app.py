@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -71,6 +71,27 @@ class DdpmonApp(ShowingApp):
         self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
         self.copying = Copying(self, self.watched, self._output, lambda: self.inspecting.rank_on(self.view_name))
         self.key_queue = KeyQueue(self, self._dispatch_key)
+        self._connect_keys()
+
+    def _connect_keys(self) -> None:
+        """Make the actions of keys that the parts of the dashboard carry out, for Textual to find by their names."""
+        playback, stopping, launching = self.playback, self.stopping, self.launching
+        self.action_detach = self.leave
+        self.action_last_error = partial(self._output.find, search.ERRORS)
+        self.action_inspect = lambda: self.inspecting.inspect_rank(self.view_name)
+        self.action_stack = self.inspecting.ask_stack
+        self.action_profile = self.profiling.ask_for_profile
+        self.action_copy = lambda: self.copying.offer_texts(on_logs=self.view_name is ViewName.LOGS)
+        self.action_freeze = partial(self._move_through_time, playback.toggle_pause)
+        self.action_skip = partial(self._move_through_time, playback.skip)
+        self.action_jump = partial(self._move_through_time, playback.jump)
+        self.action_one_step = partial(self._move_through_time, playback.one_step)
+        self.action_faster = partial(self._move_through_time, playback.faster)
+        self.action_stop = stopping.stop
+        self.action_interrupt = lambda: stopping.interrupt(asking=isinstance(self.screen, Dialog))
+        self.action_launch, self.action_restart = launching.launch, launching.restart
+        self.action_rename, self.action_delete = launching.rename, launching.delete
+        self.action_compare = launching.compare
 
     def on_mount(self) -> None:
         self.set_interval(key_queue.MAX_KEY_WAIT_S, self.key_queue.give_up_waiting)
@@ -131,9 +152,6 @@ class DdpmonApp(ShowingApp):
         else:
             self.say("cannot suspend: this terminal has no job control")
 
-    def action_detach(self) -> None:
-        self.leave()
-
     async def action_quit(self) -> None:
         self.leave()
 
@@ -179,23 +197,8 @@ class DdpmonApp(ShowingApp):
         if why_not := self._output.next_match(by):
             self.say(why_not)
 
-    def action_last_error(self) -> None:
-        self._output.find(search.ERRORS)
-
-    async def action_inspect(self) -> None:
-        await self.inspecting.inspect_rank(self.view_name)
-
     async def action_back(self) -> None:
         await self.inspecting.return_to_list()
-
-    def action_stack(self) -> None:
-        self.inspecting.ask_stack()
-
-    def action_profile(self) -> None:
-        self.profiling.ask_for_profile()
-
-    def action_copy(self) -> None:
-        self.copying.offer_texts(on_logs=self.view_name is ViewName.LOGS)
 
     def action_save(self, suffix: str) -> None:
         """Save the screen once a dialog over it, such as the command palette, is closed."""
@@ -209,34 +212,14 @@ class DdpmonApp(ShowingApp):
         )
         self.copying.save_screen(f"{self.view_name}-{time.strftime('%H%M%S')}.{suffix}", content)
 
-    # --- keys that move through time ---
+    def _move_through_time(self, move: Callable[..., str | None], *by: int) -> None:
+        """Move and show the snapshot there, or the reason why that is impossible, which `move` returns.
 
-    def action_freeze(self) -> None:
-        self.playback.toggle_pause()
-        self._show_moved()
-
-    def action_skip(self, by: int) -> None:
-        self.playback.skip(by)
-        self._show_moved()
-
-    def action_jump(self, by: int) -> None:
-        why_not = self.playback.jump(by)
-        if why_not:
+        The snapshot of a recording appears once it has been read.
+        """
+        if why_not := move(*by):
             self.say(why_not)
-        else:
-            self._show_moved()
-
-    def action_one_step(self, by: int) -> None:
-        self.playback.one_step(by)
-        self._show_moved()
-
-    def action_faster(self, by: int) -> None:
-        self.playback.faster(by)
-        self._show_moved()
-
-    def _show_moved(self) -> None:
-        """Show the snapshot at the new position. That of a recording appears once it has been read."""
-        if self.playback.is_recording:
+        elif self.playback.is_recording:
             self.show_answer()
         else:
             self.show()
@@ -273,27 +256,6 @@ class DdpmonApp(ShowingApp):
             await self.action_go(ViewName.WORLD)
         else:
             self.show_answer()
-
-    def action_stop(self) -> None:
-        self.stopping.stop()
-
-    def action_interrupt(self) -> None:
-        self.stopping.interrupt(asking=isinstance(self.screen, Dialog))
-
-    def action_launch(self) -> None:
-        self.launching.launch()
-
-    def action_restart(self) -> None:
-        self.launching.restart()
-
-    def action_rename(self) -> None:
-        self.launching.rename()
-
-    def action_delete(self) -> None:
-        self.launching.delete()
-
-    def action_compare(self) -> None:
-        self.launching.compare()
 
 
 def watch(app: DdpmonApp) -> Outcome:

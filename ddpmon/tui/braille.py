@@ -58,9 +58,3 @@ class Canvas:
         shift = 4 * row
         cells = zip(self._columns[::2], self._columns[1::2], strict=True)
         return [_LEFT[left >> shift & 15] | _RIGHT[right >> shift & 15] for left, right in cells]
-
-    def row_texts(self) -> list[str]:
-        """Return all cells as one string per row, with spaces where no dot is set."""
-        return [
-            "".join(chr(BLANK + dots) if dots else " " for dots in self.row_bits(row)) for row in range(self.height)
-        ]

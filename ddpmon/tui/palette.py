@@ -18,64 +18,32 @@ from textual.theme import Theme
 from ddpmon import config
 from ddpmon.errors import UsageError
 
-_DARK = {
-    "text": "#d5dbe4",
-    "strong": "bold #ffffff",
-    "muted": "#99a2b1",
-    "title": "#aab3c0",
-    "rule": "#465062",
-    "ok": "#4fb99f",
-    "warn": "bold #e69f00",
-    "bad": "bold #f0814a",
-    "info": "#56b4e9",
-    "comm": "#7aa6d8",
-    "data": "#d68ab4",
-    "compute": "#c3cad5",
-    "wait": "#9aa3b2",
-    "key": "bold #ffffff",
-    "band": "on #263242",
-    "select": "on #22344a",
+_STYLES = {
+    "text": ("#d5dbe4", "#20262e", ""),
+    "strong": ("bold #ffffff", "bold #000000", "bold"),
+    "muted": ("#99a2b1", "#565f6b", ""),
+    "title": ("#aab3c0", "#4a535f", ""),
+    "rule": ("#465062", "#b4bcc6", ""),
+    "ok": ("#4fb99f", "#00674f", ""),
+    "warn": ("bold #e69f00", "bold #7d5100", "bold yellow"),
+    "bad": ("bold #f0814a", "bold #a53a00", "bold red"),
+    "info": ("#56b4e9", "#00609a", "cyan"),
+    "comm": ("#7aa6d8", "#2f5f9e", ""),
+    "data": ("#d68ab4", "#8c3f6b", "magenta"),
+    "compute": ("#c3cad5", "#3a434e", ""),
+    "wait": ("#9aa3b2", "#56606c", ""),
+    "key": ("bold #ffffff", "bold #000000", "bold"),
+    "band": ("on #263242", "on #dbe5ee", ""),
+    "select": ("on #22344a", "on #cfe1f0", "reverse"),
 }
-_LIGHT = {
-    "text": "#20262e",
-    "strong": "bold #000000",
-    "muted": "#565f6b",
-    "title": "#4a535f",
-    "rule": "#b4bcc6",
-    "ok": "#00674f",
-    "warn": "bold #7d5100",
-    "bad": "bold #a53a00",
-    "info": "#00609a",
-    "comm": "#2f5f9e",
-    "data": "#8c3f6b",
-    "compute": "#3a434e",
-    "wait": "#56606c",
-    "key": "bold #000000",
-    "band": "on #dbe5ee",
-    "select": "on #cfe1f0",
-}
-# A colour without a meaning is the terminal's own foreground, because bright black is invisible in some schemes.
-_ANSI = {
-    "text": "",
-    "strong": "bold",
-    "muted": "",
-    "title": "",
-    "rule": "",
-    "ok": "",
-    "warn": "bold yellow",
-    "bad": "bold red",
-    "info": "cyan",
-    "comm": "",
-    "data": "magenta",
-    "compute": "",
-    "wait": "",
-    "key": "bold",
-    "band": "",
-    "select": "reverse",
-}
+"""Style of each role on dark, on light, and in the terminal's own sixteen colours.
+
+There, a colour without a meaning is the terminal's own foreground, because bright black is invisible in some schemes.
+"""
+_DARK, _LIGHT, _ANSI = (dict(zip(_STYLES, styles, strict=True)) for styles in zip(*_STYLES.values(), strict=True))
 _NONE = {name: " ".join(word for word in style.split() if word in {"bold", "reverse"}) for name, style in _ANSI.items()}
 
-ROLES = tuple(_DARK)
+ROLES = tuple(_STYLES)
 
 ANSI_THEME = "ansi-dark"
 """Textual's theme of the terminal's own sixteen colours and background, which suits light terminals as well."""
