@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ddpmon.errors import DdpmonError, HubUnreachableError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,8 +20,6 @@ HUB_S = 5.0
 
 def check_askable(run: Run, command: str) -> None:
     """Raise DdpmonError if no rank of the run can answer on this machine. The error says what to do instead."""
-    from ddpmon.errors import DdpmonError
-
     if elsewhere := run.elsewhere():
         raise DdpmonError(f"{run.name} ({run.id}) {elsewhere}; run {command} {run.id} there")
     if run.state() != "running":
@@ -35,7 +35,6 @@ def over(run: Run) -> str:
 
 def first_answer(source: Source, run: Run, fits: Callable[[Snapshot], bool]) -> Snapshot:
     """Return the hub's first snapshot for which `fits` is true. Raise DdpmonError if none comes or the run ended."""
-    from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 
     shot = wait(source, HUB_S, fits)

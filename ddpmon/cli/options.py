@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpmon import config
+from ddpmon import config, runs
+from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.redaction import hidden_url
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -48,9 +52,6 @@ def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[
     """Return the names of runs, and the ids of those that share a name, latest first."""
     from click.shell_completion import CompletionItem
 
-    from ddpmon import runs
-    from ddpmon.errors import DdpmonError
-
     items: dict[str, CompletionItem] = {}
     try:
         latest_first = runs.all_runs()[::-1]
@@ -67,8 +68,6 @@ def theme(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option `--theme`, which sets the environment variable that the dashboard reads."""
 
     def choose(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
-        import os
-
         names = (*config.THEME_NAMES, *config.current().themes)
         if value is not None and value not in names:
             raise click.BadParameter(f"{value!r} is not one of {', '.join(map(repr, names))}.")
@@ -97,9 +96,6 @@ class Notify:
 def _notify(_context: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> Notify:
     """Parse `--notify`, and remove URLs from the environment variable, which child processes would inherit."""
     import importlib.util
-    import os
-
-    from ddpmon.redaction import hidden_url
 
     for value in values:
         if value not in config.NOTIFY and "://" not in value:
@@ -183,9 +179,6 @@ def grace(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _program(_context: click.Context, _param: click.Parameter, value: str | None) -> list[str]:
     """Split a command line as a shell would, and check that its program exists."""
-    import shlex
-    import shutil
-
     if value is None:
         return []
     try:
@@ -244,8 +237,6 @@ def drafted(output: Path | None) -> Iterator[Path | None]:
 
     A pipe or a device is written to directly.
     """
-    from ddpmon.errors import UsageError
-
     if output is None:
         yield None
         return

@@ -8,6 +8,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddpmon import runs
+from ddpmon.cli.streams import write_foreign
+from ddpmon.errors import DdpmonError
+from ddpmon.plain import plain
+from ddpmon.remote.address import parse
+
 if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
     from ddpmon.remote.address import Address
@@ -17,14 +23,11 @@ if TYPE_CHECKING:
 
 def find(name: str | None) -> Run:
     """Return the run that `runs.find` finds, and start a new supervisor if its supervisor was killed."""
-    from ddpmon import runs
-
     return adopted(runs.find(name))
 
 
 def latest_running() -> Run | None:
     """Return the latest run that is still running, preferably one of this machine; None if no run is."""
-    from ddpmon import runs
     from ddpmon.launch import remaining_processes
 
     going = [
@@ -43,7 +46,6 @@ def find_running(name: str | None) -> Run:
 
 def adopted(run: Run) -> Run:
     """Make sure that the run has a supervisor; return the run, updated. Repairs and errors are printed on stderr."""
-    from ddpmon.errors import DdpmonError
     from ddpmon.launch import adoption
 
     try:
@@ -65,8 +67,6 @@ def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def command(run: str | None, **options: Any) -> Any:
-        from ddpmon.remote.address import parse
-
         address = parse(run)
         return function(run=run, **options) if address is None or run is None else as_typed(address, run)
 
@@ -75,7 +75,6 @@ def over_ssh(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def as_typed(address: Address, word: str) -> int:
     """Run this process's command line on another machine. word: the argument that names the machine."""
-    from ddpmon.cli.streams import write_foreign
     from ddpmon.remote.remote_command import run_there
 
     typed = [each for each in sys.argv[1:] if each not in {word, "--"}]
@@ -132,8 +131,6 @@ def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
 
 def _conclude(source: RemoteSource, last: Snapshot) -> int:
     """Print how the run ended; return the exit code for that."""
-    from ddpmon.plain import plain
-
     code = last.run.exit_code
     print(f"{source.run_name} on {source.address.where}: {last.state}{'' if code is None else f', exit code {code}'}")
     if last.verdict:

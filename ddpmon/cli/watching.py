@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Self
 
 from ddpmon import config, runs
+from ddpmon.analysis.words import format_count
 from ddpmon.cli.reaching import adopted
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.launch import stop
@@ -223,7 +224,6 @@ def _ask(run: runs.Run, now: bool) -> None:
 
 
 def _hand_on(run: runs.Run, number: signal.Signals) -> None:
-    from ddpmon.analysis.words import format_count
     from ddpmon.launch.run_processes import hand_to_ranks
 
     handed, left_out = hand_to_ranks(run, number)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from ddpmon import runs
+from ddpmon.cli import reaching
 from ddpmon.cli.options import Notify, WholeNumber, grace, lines, notifications, on_alert, root_hub, run_argument, theme
-from ddpmon.cli.reaching import over_ssh
+from ddpmon.cli.reaching import find, over_ssh
+from ddpmon.errors import RunNotFoundError, UsageError
 from ddpmon.plain import plain
-
-if TYPE_CHECKING:
-    from ddpmon.runs import Run
+from ddpmon.remote.address import parse
+from ddpmon.runs import Run
 
 FIRST_STEPS_S = 20.0
 """Longest time in seconds for which `attach --pid --once` waits for steps, since a job may hang or evaluate."""
@@ -60,13 +63,8 @@ def attach(
       1 or 2      --pid did not attach; one line on stderr says why
       0, 1, 2     with --once: as ddpmon status
     """
-    import os
-
-    from ddpmon.cli import reaching, watching
-    from ddpmon.cli.reaching import find
-    from ddpmon.errors import UsageError
+    from ddpmon.cli import watching
     from ddpmon.launch.given_hub import given_hub
-    from ddpmon.remote.address import parse
 
     if pid is not None:
         if run is not None:
@@ -116,7 +114,6 @@ def _attached(pid: int, quiet: bool, **options: Any) -> Run:
         **options: Options of `attach.start.attach`.
 
     """
-    from ddpmon import runs
     from ddpmon.attach import start, waiting
 
     job = start.find(pid)
@@ -136,9 +133,7 @@ def detach(run: str | None) -> int:
 
     The default for RUN is the latest run that is attached to a job. The run's recording and its report remain.
     """
-    from ddpmon import runs
     from ddpmon.attach.waiting import detach as leave
-    from ddpmon.errors import RunNotFoundError
 
     if run is None:
         attached = [each for each in runs.all_runs() if each.attached and not each.ended]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon import numbers, runs
 from ddpmon.cli.options import drafted, output_option, run_argument
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ def bundle(run: str | None, output: Path | None, whole: bool) -> None:
 
     RUN is a run's name or the beginning of its id; the default is the latest run.
     """
-    from ddpmon import numbers, runs
     from ddpmon.export.bundle import write_bundle
 
     target = runs.find(run)
@@ -46,7 +46,5 @@ def bundle(run: str | None, output: Path | None, whole: bool) -> None:
 
 
 def _line(part: Part) -> str:
-    from ddpmon import numbers
-
     size = "missing" if part.size_bytes is None else numbers.disk_size(part.size_bytes)
     return f"  {part.name:<13}{size:>9}  {part.text}"

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpmon.cli.options import run_argument
-from ddpmon.cli.reaching import over_ssh
+from ddpmon.cli.reaching import find, over_ssh
+from ddpmon.errors import RecordingError
 from ddpmon.plain import plain
+from ddpmon.runs import run_dir
 
 if TYPE_CHECKING:
     from ddpmon.messages import Snapshot
@@ -38,7 +40,6 @@ def status(run: str | None, as_json: bool) -> int:
           stalled, or nothing answers here
       2   failed, or its supervisor is gone
     """
-    from ddpmon.cli.reaching import find
     from ddpmon.source import snapshot_now
 
     target = find(run)
@@ -84,7 +85,6 @@ def _columns() -> int:
 
 
 def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
-    from ddpmon.runs import run_dir
     from ddpmon.tui.text import head_text
 
     if snapshot is None:
@@ -101,7 +101,6 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
 
 def _why_unknown(run: Run) -> str:
     """Return why the recording of an ended run cannot be read; "" if it can, or the run is running."""
-    from ddpmon.errors import RecordingError
     from ddpmon.recording.recorded import recorded_snapshot
 
     if run.state() == "running":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
+from ddpmon import runs
 from ddpmon.cli.options import Within, run_argument
+from ddpmon.errors import DdpmonError, UsageError
 
 
 @click.command()
@@ -35,10 +39,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
           slower, even at the fast end of the interval
       2   the two runs cannot be compared
     """
-    import json
-
-    from ddpmon import comparison, runs
-    from ddpmon.errors import DdpmonError, UsageError
+    from ddpmon import comparison
     from ddpmon.export import diff as diffs
 
     try:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ddpmon.errors import UsageError
+
 _SHELLS = ("bash", "fish", "zsh")
 
 
@@ -22,8 +24,6 @@ def completion(shell: str | None, printed: bool) -> int:
     ~/.zshrc. Open a new shell to use the completion.
     """
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
-
-    from ddpmon.errors import UsageError
 
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in _SHELLS:

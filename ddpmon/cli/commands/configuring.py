@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
+
+from ddpmon import config
+from ddpmon.plain import plain
+from ddpmon.redaction import hidden_url, redact_text
 
 
 @click.command("config")
@@ -16,9 +22,6 @@ def config_() -> int:
     precedence over an environment variable, and the variable over the config file. The file takes precedence over the
     choices that the dashboard remembers.
     """
-    from ddpmon import config
-    from ddpmon.plain import plain
-    from ddpmon.redaction import redact_text
     from ddpmon.tui import config_check, preferences
 
     given = config.current()
@@ -35,11 +38,6 @@ def config_() -> int:
 
 
 def _settings(saved: Mapping[str, object]) -> Iterator[str]:
-    import os
-
-    from ddpmon import config
-    from ddpmon.redaction import hidden_url
-
     table = ""
     for setting in config.SETTINGS:
         value, source = config.origin(setting, os.environ, saved)
@@ -63,6 +61,4 @@ def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _toml(value: object) -> str:
     """Return a string, number or list of strings as TOML, which has the same syntax for these as JSON."""
-    import json
-
     return json.dumps(value, ensure_ascii=False)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon import config
+from ddpmon.analysis.words import format_count
 from ddpmon.cli.options import WholeNumber
 from ddpmon.plain import plain
 
@@ -43,11 +49,6 @@ def doctor(ranks: int | None, as_json: bool) -> int:
       0   no problem
       1   at least one problem
     """
-    import dataclasses
-    import itertools
-    import json
-    import os
-
     from ddpmon.doctor import Level, examine
 
     checks = []
@@ -66,7 +67,6 @@ def doctor(ranks: int | None, as_json: bool) -> int:
 
 def _config() -> Iterator[Check]:
     """Check the config file; a file that cannot be read ends every command before."""
-    from ddpmon import config
     from ddpmon.doctor.check import ok, problem
     from ddpmon.tui.config_check import problems
 
@@ -84,8 +84,6 @@ def _print(check: Check) -> None:
 
 
 def _sum(problems: int, notes: int) -> str:
-    from ddpmon.analysis.words import format_count
-
     parts = [format_count(problems, "problem")] if problems else []
     parts += [format_count(notes, "note")] if notes else []
     return f"\n{', '.join(parts) or 'no problem'}"

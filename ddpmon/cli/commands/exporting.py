@@ -6,15 +6,15 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
+from ddpmon import runs
+from ddpmon.analysis.words import format_count
 from ddpmon.cli.options import WholeNumber, drafted, output_option, run_argument
-
-if TYPE_CHECKING:
-    from ddpmon.runs import Run
-
+from ddpmon.errors import HubUnreachableError, UsageError
+from ddpmon.runs import Run
 
 EXPORT_HELP = """Export the recording of a run for other tools.
 
@@ -38,9 +38,6 @@ EXPORT_HELP = """Export the recording of a run for other tools.
 @click.option("--last", type=WholeNumber(1), metavar="STEPS", help="Export only the last STEPS steps.")
 def export(run: str | None, form: str, output: Path | None, last: int | None) -> None:
     """Write a recording to standard output or a file."""
-    from ddpmon import runs
-    from ddpmon.errors import UsageError
-
     if last is not None and form == "openmetrics":
         raise UsageError("--last works only with formats that list steps, and --format openmetrics does not")
     if output is None and form == "parquet":
@@ -55,7 +52,6 @@ def export(run: str | None, form: str, output: Path | None, last: int | None) ->
 
 
 def _write_state(run: Run, file: TextIO) -> None:
-    from ddpmon.errors import HubUnreachableError
     from ddpmon.export import openmetrics
     from ddpmon.recording.recorded import recorded_snapshot
     from ddpmon.source import snapshot_now
@@ -68,7 +64,6 @@ def _write_state(run: Run, file: TextIO) -> None:
 
 
 def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> None:
-    from ddpmon.analysis.words import format_count
     from ddpmon.export import rows, trace
     from ddpmon.export.steps import pieces
     from ddpmon.recording.merged import Merged

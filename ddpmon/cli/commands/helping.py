@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import click
 
 import ddpmon
+from ddpmon.errors import UsageError
 from ddpmon.export.width import wrapped
 
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
@@ -110,8 +112,6 @@ def _wrapped(lines: list[str], width: int) -> list[str]:
 
 
 def _complete(_context: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    from ddpmon.cli.commands.helping import topics
-
     return sorted(name for name in topics() if name.startswith(begun))
 
 
@@ -128,11 +128,7 @@ def help_page(context: click.Context, topic: str | None) -> None:
     ddpmon help excess        what this word means
     ddpmon help run           the options of this command
     """
-    import shutil
     from difflib import get_close_matches
-
-    from ddpmon.cli.commands.helping import for_terminal, listed, topics
-    from ddpmon.errors import UsageError
 
     pages = topics()
     width = min(100, shutil.get_terminal_size().columns)

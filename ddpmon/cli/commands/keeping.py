@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
+from ddpmon import numbers, runs
 from ddpmon.cli.options import run_argument
+from ddpmon.errors import UsageError
 from ddpmon.plain import plain
 
 
@@ -13,8 +17,6 @@ from ddpmon.plain import plain
 @click.argument("name")
 def rename(run: str, name: str) -> int:
     """Rename RUN to NAME, during the run or after its end. The run's id does not change."""
-    from ddpmon import runs
-
     target = runs.find(run)
     runs.rename(target, name)
     print(plain(f"{target.name} ({target.id}) is now {name}"))
@@ -32,10 +34,6 @@ def rm(run: str, yes: bool, force: bool) -> int:
     a run in another container, or on another machine that shares the folder, has ended. If the run started there,
     delete it there, or give --force.
     """
-    import sys
-
-    from ddpmon import runs
-    from ddpmon.errors import UsageError
     from ddpmon.launch import removal
 
     target = removal.check_removable(runs.find(run), force=force)
@@ -69,10 +67,6 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     another machine. If DDPMON_KEEP is set, ddpmon run also deletes the oldest runs when it starts, and prints what it
     deletes. Above 80% of the limit, ddpmon run prints a warning.
     """
-    import sys
-
-    from ddpmon import numbers
-    from ddpmon.errors import UsageError
     from ddpmon.launch import retention
 
     if not keep:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpmon import runs
 from ddpmon.cli.options import Notify, WholeNumber, grace, lines, notifications, on_alert, root_hub, theme, trackers
+from ddpmon.cli.streams import survive_lost_output
+from ddpmon.errors import RunNotFoundError, UsageError
+from ddpmon.runs import job_key
 
 if TYPE_CHECKING:
     from ddpmon.launch.given_hub import GivenHub
@@ -121,10 +128,6 @@ def run(
     **places: str | None,
 ) -> int:
     """Start a script with torchrun."""
-    import os
-
-    from ddpmon import runs
-    from ddpmon.errors import UsageError
     from ddpmon.launch import slurm, torchrun, torchrun_env
     from ddpmon.launch.given_hub import given_hub
     from ddpmon.launch.last_launch import form_for, store_form
@@ -167,8 +170,6 @@ def key(file: Path) -> int:
     Copy FILE to every machine of the job (scp -p keeps its mode), or set DDPMON_HUB_KEY to its content. Everyone who
     has the key can see the run and stop it.
     """
-    from ddpmon.runs import job_key
-
     job_key.make(file)
     print(f"wrote a new key to {file}; on every machine, use ddpmon run --hub HOST:PORT --hub-key {file}")
     return 0
@@ -200,11 +201,6 @@ def exec_(
     **places: str | None,
 ) -> int:  # fmt: skip
     """Run the user's command line."""
-    import os
-    import shutil
-
-    from ddpmon import runs
-    from ddpmon.errors import UsageError
     from ddpmon.launch import joining, spec
     from ddpmon.launch.given_hub import given_hub
     from ddpmon.launch.start import new_run
@@ -230,11 +226,8 @@ def _start(
     prepared: Run, hub: GivenHub | None, headless: bool, every: float, notify: str,
     places: Mapping[str, str | None], job: Job | None = None,
 ) -> int:  # fmt: skip
-    from ddpmon import runs
     from ddpmon.cli import watching
     from ddpmon.cli.publisher import Publisher
-    from ddpmon.cli.streams import survive_lost_output
-    from ddpmon.errors import RunNotFoundError
     from ddpmon.launch import joining
     from ddpmon.launch.stop import request_stop
 
@@ -262,9 +255,7 @@ def _start(
 
 def _input() -> int:
     """Return the descriptor for the ranks' standard input: this process's own, unless reading it would stop them."""
-    import os
     import subprocess
-    import sys
 
     stdin = sys.stdin.fileno()
     # A background job of a shell is stopped when it reads from the terminal.
@@ -275,8 +266,6 @@ def _input() -> int:
 
 def _make_room() -> None:
     """Delete the oldest runs above the limit of $DDPMON_KEEP; print which, or a warning if the limit is near."""
-    import sys
-
     from ddpmon.launch import retention
 
     bound = retention.from_environment()

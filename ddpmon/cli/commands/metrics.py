@@ -10,6 +10,7 @@ import threading
 
 import click
 
+from ddpmon import runs
 from ddpmon.addresses import bracketed, split
 from ddpmon.cli.options import Within, every
 
@@ -40,7 +41,6 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     for them. With --otlp, the command pushes the same metrics to a collector instead, for example to
     http://127.0.0.1:4318/v1/metrics.
     """
-    from ddpmon import runs
     from ddpmon.export.endpoint import serve
 
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -65,7 +65,6 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
 
 def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
     """Push until a signal arrives. Of several failed pushes in a row, only the first is reported."""
-    from ddpmon import runs
     from ddpmon.export.endpoint import Runs
     from ddpmon.export.openmetrics import exporter, push
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon import config
 from ddpmon.cli.asking import HUB_S, check_askable, first_answer, over, wait
 from ddpmon.cli.options import WholeNumber, run_argument
-from ddpmon.cli.reaching import over_ssh
+from ddpmon.cli.reaching import find_running, over_ssh
+from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,18 +59,14 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
     import msgspec
 
     from ddpmon.analysis.processes import profile_text
-    from ddpmon.cli.reaching import find_running
     from ddpmon.export import profiles
     from ddpmon.source import attach
 
     chosen = profile_text.chosen_ranks(ranks or "")
     target = find_running(run)
     check_askable(target, "ddpmon profile")
-    source = attach(target)
-    try:
+    with contextlib.closing(attach(target)) as source:
         view = _profile(source, target, chosen, steps, flops)
-    finally:
-        source.close()
     if as_json:
         facts = {"id": target.id, "name": target.name, **profiles.facts(view)}
         print(msgspec.json.format(msgspec.json.encode(facts)).decode())
@@ -79,7 +78,6 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
 def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool) -> ProfileView:
     """Request a profile, and return it once every rank has answered. Raise DdpmonError if that is impossible."""
     from ddpmon.analysis.processes.profile_text import FLOPS_COST, PROFILE_COST
-    from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
     from ddpmon.messages import ProfileRequest, ViewRequest
 
     source.request_view(ViewRequest(profile=True))
@@ -115,9 +113,7 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
 
 def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
     """Return the GPU's peak in FLOP/s, from the config file or by its name. Raise UsageError if it is unknown."""
-    from ddpmon import config
     from ddpmon.analysis.processes.peak_flops import peak_flops
-    from ddpmon.errors import UsageError
 
     if (tflops := config.current().get("gpu.peak_tflops")) is not None:
         return float(tflops) * 1e12
@@ -131,7 +127,6 @@ def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
 
 def _wait_for_all(source: Source, run: Run, asked: Callable[[Snapshot], bool]) -> ProfileView:
     """Return the profile once every rank has answered, or the hub has given up on it."""
-    from ddpmon.errors import DdpmonError, HubUnreachableError
     from ddpmon.messages import END_STATES
 
     while source.silent_for() < HUB_SILENCE_S:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpmon import runs
 from ddpmon.cli.options import Within, every, run_argument, trackers
+from ddpmon.errors import UsageError
+from ddpmon.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +34,7 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
     of the ranks. At the end the command adds the verdict, and the report with all findings. It uses the official
     clients, which you install yourself.
     """
-    from ddpmon import runs
-    from ddpmon.errors import UsageError
     from ddpmon.export.trackers import CLIENT_PACKAGES, opened
-    from ddpmon.plain import plain
 
     target = runs.find(run)
     wanted = {f"--{name}": place for name, place in places.items() if place}
@@ -61,32 +64,26 @@ def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -
         every_s: Seconds between two points.
 
     """
-    import time
-
     from ddpmon.cli.watching import Signals
     from ddpmon.export.trackers import live_point
     from ddpmon.messages import END_STATES
     from ddpmon.source import attach
 
     due, last_step, opened = 0.0, 0, None
-    source = attach(run)
-    try:
-        with Signals(owns_run=False) as signals:
-            while not (signals.stops or signals.hung_up):
-                shot = source.snapshot()
-                if shot is not None and shot.run.id != run.id:
-                    return opened
-                ended = shot is not None and shot.state in END_STATES
-                due_now = ended or time.monotonic() >= due
-                if shot is not None and shot.step > last_step and due_now and _has_rank_0(shot):
-                    due, last_step = time.monotonic() + every_s, shot.step
-                    opened = opened or begin()
-                    _each(opened, "write", live_point(shot))
-                if ended:
-                    break
-                time.sleep(0.2)
-    finally:
-        source.close()
+    with contextlib.closing(attach(run)) as source, Signals(owns_run=False) as signals:
+        while not (signals.stops or signals.hung_up):
+            shot = source.snapshot()
+            if shot is not None and shot.run.id != run.id:
+                return opened
+            ended = shot is not None and shot.state in END_STATES
+            due_now = ended or time.monotonic() >= due
+            if shot is not None and shot.step > last_step and due_now and _has_rank_0(shot):
+                due, last_step = time.monotonic() + every_s, shot.step
+                opened = opened or begin()
+                _each(opened, "write", live_point(shot))
+            if ended:
+                break
+            time.sleep(0.2)
     return opened
 
 
@@ -96,8 +93,6 @@ def _has_rank_0(shot: Snapshot) -> bool:
 
 def _written(run: Run, opened: dict[str, Tracker]) -> dict[str, Tracker]:
     """Write all recorded series of a run that has ended."""
-    from functools import partial
-
     from ddpmon.export.trackers import recorded_points
     from ddpmon.recording.recorded import recorded_state
     from ddpmon.store.parts import with_parts
@@ -109,7 +104,6 @@ def _written(run: Run, opened: dict[str, Tracker]) -> dict[str, Tracker]:
 
 
 def _finish(run_id: str, opened: dict[str, Tracker]) -> int:
-    from ddpmon import runs
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 

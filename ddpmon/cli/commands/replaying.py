@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import json
+import os
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import ddpmon
+from ddpmon import runs
 from ddpmon.cli.options import Within, run_argument, theme
-
-if TYPE_CHECKING:
-    from ddpmon.runs import Run
+from ddpmon.errors import UsageError
+from ddpmon.runs import Run
 
 SHIPPED = Path(ddpmon.__file__).parent / "demo"
 """The recording that the package includes; `screenshots/make.py --demo` creates it."""
@@ -39,8 +44,6 @@ def replay(run: str | None, speed: float) -> int:
       , .     go back and forward by one step
       < >     slower and faster
     """
-    from ddpmon import runs
-
     _terminal("replay", "ddpmon report RUN prints the report")
     return _play(runs.find(run), speed)
 
@@ -50,9 +53,6 @@ def replay(run: str | None, speed: float) -> int:
 @theme
 def demo(speed: float) -> int:
     """Play a recorded run of four ranks, one of them slow for a while. The demo needs no torch and no GPU."""
-    import os
-    import tempfile
-
     _terminal("demo", "ddpmon run --headless --nproc 4 SCRIPT prints plain lines")
     with tempfile.TemporaryDirectory(prefix="ddpmon-") as home:
         os.environ["DDPMON_HOME"] = home
@@ -61,11 +61,6 @@ def demo(speed: float) -> int:
 
 def unpack() -> Run:
     """Copy the run that ships with ddpmon to the runs of $DDPMON_HOME, and return it."""
-    import gzip
-    import json
-
-    from ddpmon import runs
-
     run_id = json.loads((SHIPPED / "run.json").read_text())["id"]
     folder = runs.run_dir(run_id)
     for made in (runs.home(), runs.runs_dir(), folder):
@@ -81,7 +76,6 @@ def unpack() -> Run:
 
 def _terminal(command: str, instead: str) -> None:
     from ddpmon.cli import watching
-    from ddpmon.errors import UsageError
 
     if not watching.interactive():
         raise UsageError(f"{command} opens a dashboard, which needs a terminal; {instead}")
@@ -92,9 +86,6 @@ def _play(run: Run, speed: float) -> int:
     from ddpmon.tui.app import DdpmonApp, watch
     from ddpmon.tui.preferences import Preferences
 
-    source = ReplaySource(run, speed)
-    try:
+    with contextlib.closing(ReplaySource(run, speed)) as source:
         watch(DdpmonApp(source, readonly=True, preferences=Preferences()))
-    finally:
-        source.close()
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import click
 
 from ddpmon.cli.options import drafted, output_option, run_argument
+from ddpmon.cli.reaching import find
+from ddpmon.errors import HubUnreachableError, UsageError
+from ddpmon.remote.address import parse
 from ddpmon.tui.views import ViewName
 
 MAX_SCREEN_WAIT_S = 20.0
@@ -39,9 +43,6 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
     lists first. A .png needs the program rsvg-convert.
     """
     import asyncio
-    import os
-
-    from ddpmon.errors import HubUnreachableError, UsageError
 
     suffix = "txt" if output is None else output.suffix.removeprefix(".").lower()
     if suffix not in {"svg", "png", "txt"}:
@@ -87,15 +88,12 @@ def snapshot(run: str | None, screen: str, size: tuple[int, int], output: Path |
 
 def _opened(run: str | None) -> tuple[Any, Any]:
     """Return the source of the run's snapshots, and the machine that the run is on (None for this machine)."""
-    from ddpmon.remote.address import parse
-
     address = parse(run)
     if address is not None and run is not None:
         from ddpmon.remote.source import RemotePlace, RemoteSource
 
         remote = RemoteSource.open(address, RemoteSource.call(address))
         return remote, RemotePlace(remote)
-    from ddpmon.cli.reaching import find
     from ddpmon.source import attach
 
     return attach(find(run)), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ import click
 
 from ddpmon.cli.asking import check_askable, first_answer, wait
 from ddpmon.cli.options import WholeNumber, run_argument
-from ddpmon.cli.reaching import over_ssh
+from ddpmon.cli.reaching import find_running, over_ssh
+from ddpmon.errors import UsageError
 
 if TYPE_CHECKING:
     from ddpmon.messages import Snapshot, StackView
@@ -42,17 +44,13 @@ def stack(run: str | None, rank: int | None, as_json: bool) -> int:
     """
     import msgspec
 
-    from ddpmon.cli.reaching import find_running
     from ddpmon.export import stacks
     from ddpmon.source import attach
 
     target = find_running(run)
     check_askable(target, "ddpmon stack")
-    source = attach(target)
-    try:
+    with contextlib.closing(attach(target)) as source:
         views, fresh, world_size = _ask_ranks(source, target, rank)
-    finally:
-        source.close()
     now = time.time()
     if as_json:
         ranks = stacks.facts(views, fresh, now)
@@ -69,7 +67,6 @@ def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackVi
         DdpmonError: No rank can be asked.
 
     """
-    from ddpmon.errors import UsageError
     from ddpmon.messages import ViewRequest
 
     source.request_view(ViewRequest(stacks=True))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon import runs
 from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import latest_running, over_ssh
+from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.plain import plain
-
-if TYPE_CHECKING:
-    from ddpmon.runs import Run
+from ddpmon.runs import Run
 
 
 @click.command()
@@ -30,8 +29,6 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
     If ddpmon attached to the job, stop asks first, and then stops the job through its own launcher. Use ddpmon detach
     to leave such a job without stopping it.
     """
-    from ddpmon import runs
-    from ddpmon.errors import DdpmonError, RunNotFoundError
     from ddpmon.launch import remaining_processes
     from ddpmon.launch import stop as stopping
 
@@ -70,8 +67,6 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
 
 def _agreed(run: Run) -> bool:
     """Ask whether to stop a job that ddpmon did not start; return the answer. Raise UsageError without a terminal."""
-    from ddpmon.errors import UsageError
-
     launcher = f"its launcher (pid {run.agent.pid})" if run.agent else f"its {len(run.attached)} ranks"
     if not sys.stdin.isatty():
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import time
@@ -11,9 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpmon import runs
+from ddpmon.cli import reaching
 from ddpmon.cli.options import WholeNumber, run_argument
-from ddpmon.cli.reaching import over_ssh
+from ddpmon.cli.reaching import find, over_ssh
+from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.plain import plain
+from ddpmon.remote.address import parse
 
 if TYPE_CHECKING:
     from ddpmon.runs import Run
@@ -41,13 +46,6 @@ def ls(machine: str | None, as_json: bool) -> int:
     Jobs that train here without ddpmon come last. In --json their state is "unwatched", their id is null, and their
     pid is the value for attach --pid.
     """
-    import json
-
-    from ddpmon import runs
-    from ddpmon.cli import reaching
-    from ddpmon.errors import UsageError
-    from ddpmon.remote.address import parse
-
     if machine is not None:
         address = parse(machine)
         if address is None or address.run is not None:
@@ -166,7 +164,6 @@ def _live_states(listed: list[Run]) -> dict[str, str]:
 
 
 def _live_state(run: Run) -> tuple[str, str]:
-    from ddpmon.errors import DdpmonError
     from ddpmon.source import snapshot_now
 
     try:
@@ -213,9 +210,6 @@ def report(run: str | None, form: str) -> None:
       html   a page with charts: ddpmon report --format html > run.html
       json   everything, for programs
     """
-    import json
-
-    from ddpmon.cli.reaching import find
     from ddpmon.export import markdown
     from ddpmon.export import report as reports
 
@@ -245,9 +239,6 @@ def logs(run: str | None, rank: int | None, follow: bool) -> None:
     end of a long log; the complete files are in the run's folder. During the run, --rank also fetches the last lines of
     a rank on another machine.
     """
-    from ddpmon import runs
-    from ddpmon.cli.reaching import find
-    from ddpmon.errors import UsageError
     from ddpmon.runs.logs import Log, Reader, written
 
     target = find(run)
