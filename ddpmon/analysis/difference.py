@@ -78,8 +78,12 @@ def interval(speed: Ratio) -> str:
 
 
 def _where(comparison: Comparison) -> str:
+    """Return what was compared: work per second or steps, and their mean or median where these differ."""
     work = "" if comparison.unit == "steps" else f" in {comparison.unit}/s"
-    return f"{work}, in the mean of all steps" if comparison.by_mean else work
+    if comparison.by_mean:
+        return f"{work}, in the mean of all steps"
+    differ = abs(comparison.mean.value / comparison.median.value - 1) > RUN_DIFFERENCE.enter
+    return f"{work}, in the median step" if differ else work
 
 
 def _why(comparison: Comparison) -> str:

@@ -1,5 +1,7 @@
 """Two runs side by side: what is claimed, and what is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, compare_runs, first_settled_step
 from ddpmon.analysis.difference import format_ratio, interval, notes, sentence
 from ddpmon.analysis.statistics.resampling import Ratio
+from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Finding
 from tests.findings import judged
 from tests.worlds import own_times, world_with
@@ -97,6 +100,29 @@ def test_pauses_in_few_steps_show_in_the_mean():
     assert found.slower_by > 0.3
     assert "in the mean of all steps" in sentence(found)
     assert any("a few long steps explain the difference" in note for note in notes(found))
+
+
+def test_steps_that_end_late_on_one_rank_take_no_longer():
+    even = run()
+    shift = np.where(np.arange(len(even)) % 2, -5.0, 5.0)
+    moved = {name: getattr(even, name).copy() for name in ("length_ms", "transfer_ms")}
+    for array in moved.values():
+        array[:, 1] += shift  # A step that ends 5 ms late on rank 1 begins late there.
+    uneven = replace(even, **moved)
+    found = compare_runs(even, uneven)
+    assert found.b.step_ms_mean == pytest.approx(found.a.step_ms_mean, rel=1e-3)
+    assert found.b.per_s("samples") == pytest.approx(found.a.per_s("samples"), rel=1e-3)
+    compared = uneven.steps_between(found.b.left_out, len(uneven))
+    assert found.b.step_ms_mean == pytest.approx(summarise(compared).step_ms_mean), "as the report and the screens say"
+    assert found.b.step_ms_p50 == pytest.approx(summarise(compared).step_ms_p50)
+
+
+def test_the_speed_names_the_median_step_where_the_mean_step_differs():
+    own = own_times(400, 4, noise=0.05, seed=1)
+    own[::20, 1, 4] += 40
+    found = compare_runs(run(late_ms=20), run(own))
+    assert not found.by_mean
+    assert " as fast as A, in the median step (95% " in sentence(found)
 
 
 def test_a_run_that_drifts_is_called_uneven_and_widens_the_interval():

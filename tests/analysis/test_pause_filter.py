@@ -47,6 +47,12 @@ def test_a_step_before_which_one_rank_evaluated_is_no_training_step() -> None:
     assert (pause.kind, pause.step, pause.ranks) == ("evaluation", 21, (0,))
 
 
+def test_steps_that_end_late_on_one_rank_add_no_training_time() -> None:
+    pauses = PauseFilter()
+    pauses.training_steps(rows(*([record(n), record(n, STEP_US + (5_000 if n % 2 else -5_000))] for n in range(2, 42))))
+    assert pauses.times.training_s == pytest.approx(40 * 0.04)
+
+
 def test_a_pause_is_as_long_as_on_the_rank_that_took_longest_and_kinds_are_told_apart() -> None:
     pauses = PauseFilter()
     pauses.training_steps(

@@ -83,7 +83,7 @@ class PauseFilter:
             raise ValueError("seconds or counts of other kinds of pauses")
         self.for_events: list[Pause] = []
         """Pauses that deserve an event; the code that makes the events clears this list."""
-        self._usual: deque[int] = deque(maxlen=USUAL_LENGTH_STEPS)
+        self._usual: deque[float] = deque(maxlen=USUAL_LENGTH_STEPS)
         """Lengths of the latest training steps."""
         self._paused: deque[bool] = deque(maxlen=USUAL_LENGTH_STEPS)
         """True for each of the latest steps in which a rank reported a pause."""
@@ -92,7 +92,7 @@ class PauseFilter:
 
     def training_steps(self, rows: Rows) -> Rows | None:
         """Count further steps and return the training steps among them; None if there are none."""
-        lengths, numbers = rows.integer_field("length_us").max(axis=1).tolist(), rows.step_numbers()
+        lengths, numbers = rows.integer_field("length_us").mean(axis=1).tolist(), rows.step_numbers()
         kept = [
             place
             for place, (number, length) in enumerate(zip(numbers, lengths, strict=True))
@@ -102,7 +102,7 @@ class PauseFilter:
             return rows
         return rows.steps_at(kept) if kept else None
 
-    def _trains(self, rows: Rows, place: int, step: int, length: int) -> bool:
+    def _trains(self, rows: Rows, place: int, step: int, length: float) -> bool:
         """Count the step at index `place` of the rows, and return whether it is a training step."""
         by_rank = {rank: record.pauses for rank, record in rows.odd_records(place).items() if record.pauses}
         self._paused.append(bool(by_rank))
@@ -129,7 +129,7 @@ class PauseFilter:
         """Count the pauses of ranks after the last step; `step` is the number of the step that would have come next."""
         self._count(step, 0, _pauses(rest, step))
 
-    def _count(self, step: int, length_us: int, pauses: Sequence[Pause]) -> None:
+    def _count(self, step: int, length_us: float, pauses: Sequence[Pause]) -> None:
         times = self.times
         if step <= times.last:
             return

@@ -25,8 +25,6 @@ class StepSums(msgspec.Struct):
     own_ms: list[float]
     """Own time of each rank."""
     length_ms: float
-    longest_ms: float
-    """Length of each step on the rank where it was longest, summed."""
     slowest_ms: float
     """The largest own time of each step, summed."""
     blocked_ms: float
@@ -49,7 +47,6 @@ class StepSums(msgspec.Struct):
             int(world.step[-1]),
             steps,
             (world.mean("own_ms") * steps).tolist(),
-            longest_ms=float(world.step_ms.sum()),
             slowest_ms=float(world.slowest_ms.sum()),
             blocked_ms=sums["wait_ms"] + float(world.mean("transfer_ms").mean()) * steps,
             **sums,
@@ -58,7 +55,7 @@ class StepSums(msgspec.Struct):
     def plus(self, later: StepSums) -> StepSums:
         """Return these sums with those of later steps of the same ranks added."""
         own = [mine + more for mine, more in zip(self.own_ms, later.own_ms, strict=True)]
-        added = ("steps", "longest_ms", "slowest_ms", "blocked_ms", *_MEANS)
+        added = ("steps", "slowest_ms", "blocked_ms", *_MEANS)
         totals = {name: getattr(self, name) + getattr(later, name) for name in added}
         return msgspec.structs.replace(self, last=later.last, own_ms=own, **totals)
 
@@ -82,8 +79,8 @@ class StepSums(msgspec.Struct):
     @property
     def gain_without_waiting(self) -> float:
         """Return the gain if the work of each step were spread evenly, so that no rank waits; 1.0 means no gain."""
-        even_ms = self.longest_ms - self.slowest_ms + float(np.mean(self.own_ms))
-        return self.longest_ms / even_ms if even_ms > 0 else 1.0
+        even_ms = self.length_ms - self.slowest_ms + float(np.mean(self.own_ms))
+        return self.length_ms / even_ms if even_ms > 0 else 1.0
 
     @property
     def slowest_rank(self) -> tuple[int, float]:

@@ -190,4 +190,4 @@ def _without(part: World, mended: list[int]) -> list[float | None]:
     peers = np.delete(part.own_ms, mended, axis=1)
     own = np.maximum(peers.max(axis=1), np.minimum(np.median(peers, axis=1), part.own_ms[:, mended].max(axis=1)))
     rest = part.step_ms - part.own_ms.max(axis=1)
-    return [float(value) for value in own + rest]
+    return [max(0.0, float(value)) for value in own + rest]
