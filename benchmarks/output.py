@@ -18,7 +18,7 @@ import psutil
 from launching import cpu_s, make_run, options, own_home, wait_until
 
 from ddpmon import runs
-from ddpmon.launch import env
+from ddpmon.launch import probe_environment
 
 PRINTS = """
 import sys, time
@@ -32,7 +32,7 @@ def start_printing(run_id: str, rank: int, lines: int, pause_s: float) -> subpro
     """Start a rank that prints into the run's spool."""
     folder = runs.socket_dir(run_id) / "ranks" / "output" / "attempt_0" / str(rank)
     folder.mkdir(parents=True)
-    environment = env.rank_environment(run_id, os.environ) | {"RANK": str(rank)}
+    environment = probe_environment.rank_environment(run_id, os.environ) | {"RANK": str(rank)}
     with (folder / "stdout.log").open("wb") as out:
         return subprocess.Popen([sys.executable, "-c", PRINTS, str(lines), str(pause_s)], stdout=out, env=environment)
 

@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from training_loop import WARM_UP, WIDTHS, Around, Training, agreed
 
 import ddpmon
-from ddpmon.probe import changes
+from ddpmon.probe import undo
 
 BLOCK_MS, SAMPLED_BLOCK_MS = 15.0, 1000.0
 """Approximate length of a block of steps in ms: short, so that both blocks of a pair see the same conditions of the
@@ -75,7 +75,7 @@ class Wrappers:
         """Restore unchanged torch."""
         self.silent()
         for owner, name, _, original in reversed(self._patches):
-            if original is changes._INHERITED:
+            if original is undo._INHERITED:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)

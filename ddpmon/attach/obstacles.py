@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 
-from ddpmon.attach import entry
-from ddpmon.attach.entry import EntryError
+from ddpmon.attach import process_entry
 from ddpmon.attach.jobs import RankProcess
+from ddpmon.attach.process_entry import EntryError
 from ddpmon.runs import proc
 
 INSTALL_GDB = "apt install gdb, or conda install gdb"
@@ -58,7 +58,7 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
         return f"a signal has stopped the process; attach again after kill -CONT {pid}"
     if denied := tracing_denied(pid):
         return denied
-    version = entry.python_version(pid)
+    version = process_entry.python_version(pid)
     ours = sys.version_info[:2]
     if version is None:
         return "the process does not run CPython"
@@ -69,18 +69,18 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
             f"the job runs Python {there}, and this ddpmon runs Python {here}; use a ddpmon for the job's "
             f"Python: {python} -m pip install ddpmon"
         )
-    if version >= entry.REMOTE:
+    if version >= process_entry.REMOTE:
         if any(each.startswith(_DISABLED) and each != _DISABLED for each in proc.environment(pid)):
             return (
                 "PYTHON_DISABLE_REMOTE_DEBUG in the job's environment forbids attaching; start the job without "
                 "this variable"
             )
         return ""
-    program = entry.debugger()
+    program = process_entry.debugger()
     if program is None:
         return NO_DEBUGGER
-    entry.addresses(pid)
-    return entry.unfit_debugger(program)
+    process_entry.addresses(pid)
+    return process_entry.unfit_debugger(program)
 
 
 def _other_container(pid: int) -> str:

@@ -23,16 +23,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpmon import runs
-from ddpmon.attach import ending, jobs, output, texts
-from ddpmon.attach.entries import Entries
-from ddpmon.attach.entry import HOLD_S
+from ddpmon.attach import exit_code, jobs, log_notes, probe_code
+from ddpmon.attach.process_entry import HOLD_S
+from ddpmon.attach.rank_entries import Entries
 from ddpmon.attach.signals import DETACH
 from ddpmon.launch import processes
 from ddpmon.launch.exit_traces import Stranger
 from ddpmon.launch.life import STOP_MARGIN_S
 from ddpmon.launch.run_file import RunFile
-from ddpmon.launch.signing import become_supervisor
 from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog
+from ddpmon.launch.supervisor_process import become_supervisor
 from ddpmon.runs import Process, proc
 from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
@@ -81,7 +81,7 @@ class Supervisor(Supervising):
         self._keep_hub()
         if not self._takes_over:
             with contextlib.suppress(OSError):  # The disk may be full.
-                output.note(self.run.id, self.run.attached)
+                log_notes.note(self.run.id, self.run.attached)
             self._enter(self.run.attached)
         self._until_over()
         self._finish()
@@ -149,7 +149,7 @@ class Supervisor(Supervising):
         given = bool(run.hub_at)
 
         def text(reply: Path) -> str:
-            return texts.arm(address, run.id, folder, reply, len(run.attached), hub_given=given)
+            return probe_code.arm(address, run.id, folder, reply, len(run.attached), hub_given=given)
 
         self.entries = self._round(ranks, "arm", text)
 
@@ -164,9 +164,9 @@ class Supervisor(Supervising):
             for each in self.run.attached
             if each.state in {ENTERING, WAITING, STARTING, IN} and each.process.alive()
         ]
-        self.entries = self._round(inside, "disarm", texts.disarm)
+        self.entries = self._round(inside, "disarm", probe_code.disarm)
 
-    def _round(self, ranks: list[Attached], what: str, text: texts.Writer) -> Entries:
+    def _round(self, ranks: list[Attached], what: str, text: probe_code.Writer) -> Entries:
         self.rounds += 1
         return Entries(ranks, self.folder, text, f"{what}-{self.rounds}")
 
@@ -186,7 +186,7 @@ class Supervisor(Supervising):
             say(f"{each.name}: {each.state}{': ' if each.why else ''}{each.why}")
             if frames := entries.stacks.pop(each.process, None):
                 with contextlib.suppress(OSError):  # The disk may be full.
-                    output.stack(self.run.id, each.name, frames)
+                    log_notes.stack(self.run.id, each.name, frames)
         refused = entries.refused
         if refused and not entries.entering:  # A debugger at work may schedule its code after ours.
             self._leave(f"{refused.name}: {refused.why}")
@@ -315,7 +315,7 @@ class Supervisor(Supervising):
             changes = {"error": self.why_left} if self.why_left else {"detached_at": time.time()}
             self.file.write_final(ended_at=run.unix_now(), attached=attached, **changes)
         else:
-            code, error = ending.exit_code(run, self.launcher, list(self.ranks.values()), self._wait_and_keep_hub)
+            code, error = exit_code.exit_code(run, self.launcher, list(self.ranks.values()), self._wait_and_keep_hub)
             self.file.write_final(ended_at=run.unix_now(), exit_code=code, error=error)
         self._until_written()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.errors import RunNotFoundError
 from ddpmon.plain import plain
-from ddpmon.runs.rotated import tail
+from ddpmon.runs.rotated_logs import tail
 
 MAX_PUBLISH_END_S = 60.0
 """Longest wait, in seconds, after the run's end until the last metrics and the report are published."""

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from ddpmon.attach import entry, obstacles
+from ddpmon.attach import obstacles, process_entry
 from ddpmon.doctor.check import Check, note, ok
 from ddpmon.runs import proc
 
@@ -16,7 +16,7 @@ DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
 def attaching(environ: Mapping[str, str]) -> Check:
     """Check whether ddpmon attach --pid works for jobs that run this version of Python."""
     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    if sys.version_info >= entry.REMOTE:
+    if sys.version_info >= process_entry.REMOTE:
         how = "without a debugger, because Python itself can load the probe"
         if environ.get(DISABLED):
             return note(
@@ -24,11 +24,11 @@ def attaching(environ: Mapping[str, str]) -> Check:
                 f"{DISABLED} is set, so ddpmon cannot attach to jobs that inherit this variable",
                 f"unset {DISABLED}",
             )
-    elif (program := entry.debugger()) is None:
+    elif (program := process_entry.debugger()) is None:
         return note(
             "attach", "ddpmon cannot attach to running jobs, because this machine has no gdb", obstacles.INSTALL_GDB
         )
-    elif unfit := entry.unfit_debugger(program):
+    elif unfit := process_entry.unfit_debugger(program):
         return note("attach", "ddpmon cannot attach to running jobs with the gdb of this machine", unfit)
     else:
         how = f"through {os.path.basename(program)}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from ddpmon import numbers, runs
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.errors import UnsafePathError
-from ddpmon.runs.here import is_local
+from ddpmon.runs.visible_processes import is_local
 
 ROOM_BYTES = 2 << 30
 """Free space that a run may need: up to 1.5 GB for its recording and 256 MB for its logs."""

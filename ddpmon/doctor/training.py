@@ -15,7 +15,7 @@ import msgspec
 
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.errors import UsageError
-from ddpmon.launch.env import rank_environment
+from ddpmon.launch.probe_environment import rank_environment
 from ddpmon.launch.spec import check_torch
 
 ASKED_S = 120.0

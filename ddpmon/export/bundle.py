@@ -24,8 +24,8 @@ from ddpmon.recording.recording import recording_path
 from ddpmon.recording.redacted_copy import write_redacted_copy
 from ddpmon.redaction import Redactor, secret_values
 from ddpmon.runs import Run, run_dir
-from ddpmon.runs.hidden import with_secrets
-from ddpmon.runs.rotated import tail
+from ddpmon.runs.rotated_logs import tail
+from ddpmon.runs.secrets_file import with_secrets
 
 LOG_BYTES = 64 * 1024
 """Bytes at the end of each log that are bundled."""

@@ -10,7 +10,7 @@ from ddpmon import runs
 from ddpmon.analysis.processes.launcher import read_table
 from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
-from ddpmon.runs.rotated import tail
+from ddpmon.runs.rotated_logs import tail
 from ddpmon.store.endings import last_written
 
 _TAIL_BYTES = 64 * 1024

@@ -14,7 +14,7 @@ from ddpmon.recording.collector import Collector
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recorder import Checkpoint, Recorder
 from ddpmon.recording.unsent_files import Tails
-from ddpmon.runs.writing import write
+from ddpmon.runs.private_files import write
 from ddpmon.store.store import Store
 
 CHECKPOINT_S = 10.0

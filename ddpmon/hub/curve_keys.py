@@ -20,7 +20,7 @@ from zmq.utils import z85
 
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages.wire import is_key
-from ddpmon.runs import plain_file, writing
+from ddpmon.runs import plain_file, private_files
 
 KEY_FILE = "node.key"
 MAX_KEY_FILE_BYTES = 1 << 20
@@ -65,7 +65,7 @@ class Keys(msgspec.Struct):
     def save(self, run_dir: Path) -> None:
         """Store the keys. Errors are ignored; they only mean that a restarted hub has a new identity."""
         with contextlib.suppress(OSError):
-            writing.write_text(run_dir / KEY_FILE, msgspec.json.encode(self).decode())
+            private_files.write_text(run_dir / KEY_FILE, msgspec.json.encode(self).decode())
 
 
 def stored_keys(run_dir: Path) -> Keys | None:

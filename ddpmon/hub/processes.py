@@ -20,7 +20,7 @@ from ddpmon.messages.step_counter import COUNTER_BYTES, COUNTER_NAME, finished_s
 from ddpmon.recording.recorder import Recorder
 from ddpmon.runs import proc
 from ddpmon.runs.attached import WAITING
-from ddpmon.runs.rotated import tail
+from ddpmon.runs.rotated_logs import tail
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.standstill import start_line

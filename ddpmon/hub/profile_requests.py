@@ -24,7 +24,7 @@ from ddpmon.messages import (
     ProfileSteps,
     ProfileView,
 )
-from ddpmon.runs import writing
+from ddpmon.runs import private_files
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
@@ -196,7 +196,7 @@ def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Prof
     content = msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": events})
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        writing.write_text(path, content.decode())
+        private_files.write_text(path, content.decode())
     except OSError as error:
         print(f"the trace {path} cannot be written: {error.strerror}", flush=True)
         return ""

@@ -1,7 +1,7 @@
 """A log of bounded length on a disk that may be full. Standard library only.
 
-A log consists of the files that `ddpmon.runs.rotated` names. A line in the log reports the number of bytes that are
-missing: at the place of the gap if the disk was full, at the end of the `.first` file if the log grew too long.
+`ddpmon.runs.rotated_logs` names the files of a log. A line in the log reports the number of bytes that are missing: at
+the place of the gap if the disk was full, at the end of the `.first` file if the log grew too long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ddpmon.errors import UsageError
-from ddpmon.runs import rotated
+from ddpmon.runs import rotated_logs
 
 RUN_BYTES = 256 << 20
 """Largest total size in bytes of the logs of a run's ranks if DDPMON_LOGS is not set."""
@@ -73,7 +73,7 @@ class BoundedLog:
     @property
     def is_empty(self) -> bool:
         """Return whether nothing has been written to the log yet."""
-        return not self.full and self.ensure_open() and not self._size and not rotated.older(self._path).exists()
+        return not self.full and self.ensure_open() and not self._size and not rotated_logs.older(self._path).exists()
 
     @property
     def half_bytes(self) -> int:
@@ -84,7 +84,7 @@ class BoundedLog:
         """Limit the log to `most_bytes` from now on."""
         self._half = _half_of(most_bytes)
         with contextlib.suppress(OSError):
-            if rotated.older(self._path).stat().st_size + self._size > most_bytes:
+            if rotated_logs.older(self._path).stat().st_size + self._size > most_bytes:
                 self._discard_older()
 
     def write(self, data: bytes) -> int:
@@ -193,7 +193,7 @@ class BoundedLog:
         self._close_file()
         self._reported_before, self._reported = self._reported, 0
         try:
-            os.replace(self._path, rotated.older(self._path))
+            os.replace(self._path, rotated_logs.older(self._path))
         except OSError:  # The folder is gone or not writable, so the log starts again in the same file.
             with contextlib.suppress(OSError):
                 os.truncate(self._path, 0)
@@ -202,7 +202,7 @@ class BoundedLog:
 
     def _discard_older(self) -> None:
         """Delete the older file of the log; if it is the first one, store its first lines in the `.first` file."""
-        gone, first_lines = rotated.older(self._path), rotated.first(self._path)
+        gone, first_lines = rotated_logs.older(self._path), rotated_logs.first(self._path)
         try:
             size = gone.stat().st_size
         except OSError:

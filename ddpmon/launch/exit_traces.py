@@ -13,7 +13,7 @@ import sqlite3
 import struct
 
 from ddpmon import runs
-from ddpmon.runs import Process, Run, proc, rotated
+from ddpmon.runs import Process, Run, proc, rotated_logs
 
 _GET_INFO = 0xC040FF0B
 """The ioctl PIDFD_GET_INFO for a struct pidfd_info of 64 bytes (linux/pidfd.h); since Linux 6.13."""
@@ -80,7 +80,7 @@ def exit_code(run: Run) -> int | None:
     """
     if run.world_size == 0:
         return None
-    if _TABLE.search(rotated.tail(runs.run_dir(run.id) / "logs" / "launcher.log", _TAIL_BYTES)):
+    if _TABLE.search(rotated_logs.tail(runs.run_dir(run.id) / "logs" / "launcher.log", _TAIL_BYTES)):
         return 1
     return 0 if all_said_goodbye(run) else None
 

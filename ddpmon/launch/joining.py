@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from ddpmon import runs, tasks
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import env, spool
+from ddpmon.launch import probe_environment, spool
 from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.start import start_run
 from ddpmon.runs import Run, jobs
@@ -103,7 +103,7 @@ def _join_run(run: Run, command: list[str], task: Task) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two; the command must not inherit that.
         signal.signal(number, signal.SIG_DFL)
     try:
-        armed = env.rank_environment(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
+        armed = probe_environment.rank_environment(run.id, os.environ, buckets=run.buckets, hub_given=bool(run.hub_at))
         os.execvpe(command[0], command, armed)
     except OSError as error:
         raise DdpmonError(f"cannot start {command[0]}: {error.strerror}") from None

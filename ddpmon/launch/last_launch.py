@@ -17,7 +17,7 @@ from ddpmon.errors import UnsafePathError, UsageError
 from ddpmon.launch.prepare import Asked
 from ddpmon.launch.spec import current_folder
 from ddpmon.redaction import HIDDEN, hidden_name, redact_words
-from ddpmon.runs import writing
+from ddpmon.runs import private_files
 
 _LONGEST = 100_000
 """Largest size of the file in bytes. A larger file was not written by ddpmon, and is ignored."""
@@ -127,7 +127,7 @@ def load_form() -> LaunchForm:
 def store_form(started: LaunchForm) -> None:
     """Store a launch without its secrets. Errors of the disk are ignored, because the run has started anyway."""
     with contextlib.suppress(OSError, UnsafePathError):
-        writing.write(runs.private_dir(runs.home()) / _form_path().name, asdict(_without_secrets(started)))
+        private_files.write(runs.private_dir(runs.home()) / _form_path().name, asdict(_without_secrets(started)))
 
 
 def _form_path() -> Path:

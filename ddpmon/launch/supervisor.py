@@ -24,13 +24,13 @@ import time
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import env, exit_traces, memory_kills, processes
+from ddpmon.launch import exit_traces, memory_kills, probe_environment, processes
 from ddpmon.launch.kept_process import Draining
 from ddpmon.launch.life import Do, Life
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses, ranks_of
-from ddpmon.launch.signing import become_supervisor, shell_code
 from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising, SupervisorLog
+from ddpmon.launch.supervisor_process import become_supervisor, shell_code
 from ddpmon.runs import Process, jobs
 
 SUPERVISOR_SIGNALS = STOPS | {signal.SIGCHLD}
@@ -128,7 +128,9 @@ class Supervisor(Supervising):
         # With world_size 0, the command starts the ranks itself, or nodes may join: other machines are possible.
         alone = run.nnodes == 1 and run.world_size > 0
         variables = {**os.environ, **run.environment}
-        return env.rank_environment(run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at))
+        return probe_environment.rank_environment(
+            run.id, variables, buckets=run.buckets, alone=alone, hub_given=bool(run.hub_at)
+        )
 
     def _is_over(self) -> bool:
         """Check the run once, and act on what has changed; return whether the run is over."""

@@ -11,10 +11,10 @@ from multiprocessing import util
 from typing import TYPE_CHECKING
 
 from ddpmon import api
-from ddpmon.probe import hooks, leaving, output, parallel_wrappers, run_settings, stack_signal, stack_timer, trainers
+from ddpmon.probe import early_exit, hooks, output, parallel_wrappers, run_settings, stack_signal, stack_timer, trainers
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
-from ddpmon.probe.stack import places
+from ddpmon.probe.stack_report import places
 
 if TYPE_CHECKING:
     from ddpmon.probe.sender import Sender
@@ -111,7 +111,7 @@ def _prepare(listener: Listener) -> None:
         atexit.register(sender.finish)
         listener.changes.undone_by(lambda: atexit.unregister(sender.finish))
         listener.changes.undone_by(util.Finalize(None, sender.finish, exitpriority=100).cancel)
-        leaving.install_exit_hooks(listener.changes, sender.finish, listener.disable)
+        early_exit.install_exit_hooks(listener.changes, sender.finish, listener.disable)
 
     listener.on_start = start
 

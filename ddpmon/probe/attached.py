@@ -65,7 +65,7 @@ def _when_quiet(reply: str, act: Callable[[], None]) -> None:
         _write(reply, {"ok": False, "error": "ddpmon could not add its hooks to an optimizer; try again"})
 
     try:
-        from ddpmon.probe.quiet import when_quiet
+        from ddpmon.probe.safe_moment import when_quiet
 
         when_quiet(act, give_up)
     except Exception as error:
@@ -109,11 +109,11 @@ def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
     """Arm the probe; return the facts about this rank for the answer to the attach."""
     _check_torch()
     from ddpmon.probe import arm as arming
-    from ddpmon.probe import existing, run_settings
+    from ddpmon.probe import existing_objects, run_settings
 
     listener = arming.current_listener()
     if listener is not None and run_settings.in_force() == settings and listener.listening:
-        return _facts(listener, existing.find_tracked())
+        return _facts(listener, existing_objects.find_tracked())
     if listener is not None:
         watching = run_settings.in_force().run_id
         raise _CannotWatchError(
@@ -121,9 +121,9 @@ def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
         )
     run_settings.override_environment(settings)
     try:
-        found = existing.find_tracked()
+        found = existing_objects.find_tracked()
         listener = arming.hook_torch()
-        existing.register_tracked(listener, found)
+        existing_objects.register_tracked(listener, found)
         listener.found_running(ranks)
         if not (found.models or found.optimizers or listener.has_group or "RANK" in os.environ):
             raise _CannotWatchError("this process does not train yet; attach when it has a model and an optimizer")

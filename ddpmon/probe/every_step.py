@@ -26,9 +26,9 @@ from ddpmon.probe.account import (
     OPTIMIZER_ENDS,
     Account,
 )
+from ddpmon.probe.batch_size import count_batch, links_nodes
 from ddpmon.probe.collectives import group_position, last_sequence_numbers
 from ddpmon.probe.comparisons import Comparisons
-from ddpmon.probe.counting import count_batch, links_nodes
 from ddpmon.probe.digest import next_due
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.interception import passed_argument

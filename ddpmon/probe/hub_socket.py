@@ -18,8 +18,8 @@ from ddpmon.messages import (
 )
 from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.dealer import Dealer
+from ddpmon.probe.hub_meeting import Exchange, start_exchange
 from ddpmon.probe.identity import Identity
-from ddpmon.probe.meeting import Exchange, start_exchange
 from ddpmon.probe.outbox import Outbox
 
 GOODBYE_S = 0.5

@@ -18,8 +18,8 @@ from ddpmon import api
 from ddpmon.messages import DDP, STAGE_GROUP, STAGE_MODEL, STEPS, SYNC_BUFFERS, SYNC_COLLECTIVE
 from ddpmon.probe import run_settings
 from ddpmon.probe.account import FORWARD_BEGINS, FORWARD_HELD_OUT, Account
+from ddpmon.probe.batch_size import count_batch
 from ddpmon.probe.common_start import CommonStart
-from ddpmon.probe.counting import count_batch
 from ddpmon.probe.cuda import Events
 from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.graph_search import UnusedSearch

@@ -25,11 +25,11 @@ from ddpmon import api
 from ddpmon.messages import PROFILING, Profile, ProfileOutcome, ProfileSteps, Scalar, Step
 from ddpmon.plain import utf8
 from ddpmon.probe.account import OPTIMIZER_ENDS, Account
-from ddpmon.probe.changes import Changes
 from ddpmon.probe.journal import Note
 from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked_spans, named_tracks, slices_of_events
 from ddpmon.probe.records import RawStep, RawSync
 from ddpmon.probe.step_records import parts
+from ddpmon.probe.undo import Changes
 
 if TYPE_CHECKING:
     from ddpmon.probe.every_step import EveryStep

@@ -12,7 +12,7 @@ from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.iteration import Iteration
 from ddpmon.probe.journal import Journal
-from ddpmon.probe.loops import Loops, Progress
+from ddpmon.probe.loop_progress import Loops, Progress
 from ddpmon.probe.records import DATA, OTHER
 from ddpmon.probe.stepclock import StepClock
 

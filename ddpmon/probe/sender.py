@@ -32,21 +32,21 @@ from ddpmon.messages import (
     encode,
 )
 from ddpmon.plain import utf8
-from ddpmon.probe import output, stack_signal, updates
+from ddpmon.probe import output, stack_signal, update_counter
 from ddpmon.probe.cpu_rivals import RivalSearch
 from ddpmon.probe.cuda import is_pending, leave_captures_alone, resolve_reading
 from ddpmon.probe.device_timeline import DeviceTimeline, has_passed
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
 from ddpmon.probe.listener import Listener
-from ddpmon.probe.loops import Progress
+from ddpmon.probe.loop_progress import Progress
 from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.profiler import Profiler
 from ddpmon.probe.records import OTHER, RawStep
 from ddpmon.probe.run_settings import leave_tail
 from ddpmon.probe.setup_reader import SetupReader, configuration
-from ddpmon.probe.stack import StackReporter
+from ddpmon.probe.stack_report import StackReporter
 from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
@@ -102,7 +102,7 @@ class Sender(threading.Thread):
     def start(self) -> None:
         """Start the thread. From now on the training thread's notes are queued for it."""
         hot = self._listener.hot
-        hot.updates, descriptor = updates.shared(hot.updates)
+        hot.updates, descriptor = update_counter.shared(hot.updates)
         if descriptor >= 0:
             self._counters = OwnDescriptor(descriptor)
             descriptor = self._counters.number
@@ -139,7 +139,7 @@ class Sender(threading.Thread):
         """Close the step counters and call `_then`, if `finish_later` was called."""
         then, self._then = self._then, None
         if then is not None:
-            self._listener.hot.updates = updates.private()
+            self._listener.hot.updates = update_counter.private()
             if self._counters is not None:
                 self._counters.close()
             then()
@@ -223,7 +223,7 @@ class Sender(threading.Thread):
                 self._read()
                 return
         clock = listener.clock
-        updates.mark_read(listener.hot.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
+        update_counter.mark_read(listener.hot.updates, max(0, listener.account.updates - len(clock.held)), clock.step)
 
     def _read_progress(self, now: float) -> Progress:
         """Return the progress of the training loop, once steps count."""

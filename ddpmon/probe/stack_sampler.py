@@ -22,7 +22,7 @@ from ddpmon.messages.dumps import parse_frames as dumped_frames
 from ddpmon.probe import counters
 from ddpmon.probe.data_readers import DataReaders
 from ddpmon.probe.records import OTHER, RawStep
-from ddpmon.probe.stack import place_frames, places
+from ddpmon.probe.stack_report import place_frames, places
 from ddpmon.probe.stack_timer import StackTimer
 from ddpmon.probe.step_records import parts
 from ddpmon.probe.worker_sampler import WorkerSampler

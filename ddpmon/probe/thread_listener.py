@@ -19,9 +19,8 @@ from typing import Any
 from torch import is_grad_enabled
 
 from ddpmon import api
-from ddpmon.probe import updates
+from ddpmon.probe import update_counter
 from ddpmon.probe.account import EVERY_STEP, Account
-from ddpmon.probe.changes import Changes
 from ddpmon.probe.common_start import CommonStart
 from ddpmon.probe.cuda import Events, Readings
 from ddpmon.probe.identity import Identity
@@ -30,6 +29,7 @@ from ddpmon.probe.loss import Loss
 from ddpmon.probe.parallelism import Parallelism, in_backward
 from ddpmon.probe.records import DeviceEvent
 from ddpmon.probe.replica import Replica, Replicas
+from ddpmon.probe.undo import Changes
 
 FINISHED_THREAD_S = 5.0
 """Seconds without a note after which another thread may become the training thread."""
@@ -66,7 +66,7 @@ class HotPathState:
     """True if one of the nested backward calls reduced gradients."""
     unreduced: bool = False
     """True if a backward since the last optimizer step left gradients that no reducer was prepared for."""
-    updates: updates.Counters = field(default_factory=updates.private)
+    updates: update_counter.Counters = field(default_factory=update_counter.private)
     """Counters of model updates, in memory that the hub can read after this process was killed."""
     optimizers: dict[int, str] = field(default_factory=dict)
     """Living optimizers by id, with a name for the parameters of each; "" before its first step."""

@@ -14,7 +14,7 @@ from ddpmon.messages import MAX_STEP
 from ddpmon.probe.account import Account
 from ddpmon.probe.interception import passed_argument, when_imported, wrap_attribute
 from ddpmon.probe.listener import Listener
-from ddpmon.probe.loops import Progress
+from ddpmon.probe.loop_progress import Progress
 
 COUNTED_EVENTS = frozenset({"on_train_begin", "on_epoch_begin", "on_step_end"})
 """Events of Hugging Face's trainer at which its `global_step` includes every finished step."""

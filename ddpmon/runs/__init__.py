@@ -34,11 +34,11 @@ from ddpmon.runs.folders import (
     socket_dir,
     view_address,
 )
-from ddpmon.runs.here import Sight, here, is_local
-from ddpmon.runs.hidden import alerts, with_secrets
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
 from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find, none_yet
 from ddpmon.runs.proc import boot_id
 from ddpmon.runs.process import Process
 from ddpmon.runs.run import STOPPED_CODE, Run, load
+from ddpmon.runs.secrets_file import alerts, with_secrets
+from ddpmon.runs.visible_processes import Sight, here, is_local

@@ -15,10 +15,10 @@ from typing import Any
 
 from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.runs.folders import home, private_dir, run_dir, runs_dir
-from ddpmon.runs.hidden import keep_secrets, without_secrets
 from ddpmon.runs.lookup import all_runs
+from ddpmon.runs.private_files import write
 from ddpmon.runs.run import Run, load
-from ddpmon.runs.writing import write
+from ddpmon.runs.secrets_file import keep_secrets, without_secrets
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOCK_S = 2.0

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.runs import reading
+from ddpmon.runs import json_files
 from ddpmon.runs.folders import run_dir
-from ddpmon.runs.writing import write
+from ddpmon.runs.private_files import write
 
 HUB_KEY_VARIABLE = "DDPMON_HUB_KEY"
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -78,7 +78,7 @@ def keep(run_id: str, key: str) -> None:
 def kept(run_id: str) -> str | None:
     """Return the key of a run; None if there is none or it cannot be read."""
     try:
-        content = reading.read(run_dir(run_id) / "hub.key")
+        content = json_files.read(run_dir(run_id) / "hub.key")
     except (OSError, ValueError):
         return None
     return content if isinstance(content, str) and _KEY.fullmatch(content) else None

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ddpmon.errors import RunNotFoundError
 from ddpmon.runs.folders import RUNTIME_VARIABLE, private_dir, run_dir, socket_dir
-from ddpmon.runs.here import Sight
 from ddpmon.runs.process import Process
 from ddpmon.runs.run import Run, load
+from ddpmon.runs.visible_processes import Sight
 
 _MEMBER = re.compile(r"(\d{1,10})-(\d{1,19})-(\d{1,9})")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from ddpmon.plain import plain
 from ddpmon.runs import Run, run_dir
 from ddpmon.runs.plain_file import opened
-from ddpmon.runs.rotated import older
+from ddpmon.runs.rotated_logs import older
 
 MAX_KEPT_LINES = 5_000
 CHUNK = 64 * 1024

@@ -10,12 +10,12 @@ import time
 from dataclasses import dataclass, field
 
 from ddpmon.errors import RunNotFoundError
-from ddpmon.runs import attached, reading
+from ddpmon.runs import attached, json_files
 from ddpmon.runs.attached import Attached
 from ddpmon.runs.folders import run_dir
-from ddpmon.runs.here import PidSpace, Sight, here, is_local
 from ddpmon.runs.lock import held, lock_held
 from ddpmon.runs.process import Process
+from ddpmon.runs.visible_processes import PidSpace, Sight, here, is_local
 
 YEAR_10000 = 253_402_300_800.0
 """Unix time, in seconds, of the year 10000; a later value is not a date."""
@@ -211,7 +211,7 @@ def load(run_id: str) -> Run:
     """Read a run.json and check every value. Raise RunNotFoundError if it is missing or damaged."""
     path = run_dir(run_id) / "run.json"
     try:
-        run = reading.build(Run, reading.read(path))
+        run = json_files.build(Run, json_files.read(path))
         check_values(run)
         if run.id != run_id:  # Otherwise a path made from the id would lead elsewhere.
             raise ValueError("the id differs from the name of the folder")

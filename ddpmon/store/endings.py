@@ -21,7 +21,7 @@ from ddpmon.messages.folder import EXEC
 from ddpmon.messages.nodes import End
 from ddpmon.redaction import redact_text
 from ddpmon.runs import Run
-from ddpmon.runs.rotated import tail
+from ddpmon.runs.rotated_logs import tail
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 

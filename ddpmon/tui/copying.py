@@ -17,7 +17,7 @@ from ddpmon.messages import END_STATES, Finding, RankView, Snapshot
 from ddpmon.plain import utf8
 from ddpmon.runs import Run
 from ddpmon.runs.logs import FoldedLine, written
-from ddpmon.runs.writing import write_text
+from ddpmon.runs.private_files import write_text
 from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.dashboard import Dashboard

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ddpmon import runs
 from ddpmon.errors import UnsafePathError
-from ddpmon.runs import plain_file, writing
+from ddpmon.runs import plain_file, private_files
 
 PREFERENCES_FILE = "preferences.json"
 MAX_PREFERENCES_BYTES = 100_000
@@ -45,6 +45,6 @@ class Preferences:
             return
         try:
             self.values = saved_choices()[0] | changed  # another dashboard may have saved other choices
-            writing.write(runs.private_dir(runs.home()) / PREFERENCES_FILE, self.values)
+            private_files.write(runs.private_dir(runs.home()) / PREFERENCES_FILE, self.values)
         except (OSError, UnsafePathError) as error:
             self.trouble = f"cannot remember this choice: {error}"

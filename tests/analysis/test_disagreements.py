@@ -8,7 +8,7 @@ from ddpmon.analysis.findings import all_findings
 from ddpmon.analysis.processes.disagreements import BUFFERS, GRADIENTS, disagreement
 from ddpmon.analysis.processes.hangs import Standstill
 from ddpmon.messages import Collective, Stack
-from ddpmon.probe import scopes
+from ddpmon.probe import source_scopes
 
 SOURCE = """
 for epoch in range(3):
@@ -35,13 +35,13 @@ def at(tmp_path, monkeypatch):
     """The stack of a rank that waits in a collective at a line of SOURCE."""
     script = tmp_path / "train.py"
     script.write_text(SOURCE)
-    monkeypatch.setattr(scopes, "_STARTED", script.stat().st_mtime + 1)
-    scopes._scopes.cache_clear()
+    monkeypatch.setattr(source_scopes, "_STARTED", script.stat().st_mtime + 1)
+    source_scopes._scopes.cache_clear()
 
     def stack(line, name, *, sequence=100, operation="", inputs="", outputs=""):
         collective = Collective(name, "0", sequence, operation or name, inputs, outputs)
         frames = ["torch/distributed/distributed_c10d.py:9 call", f"train.py:{line} <module>"]
-        around = scopes.enclosing_line(str(script), line, 1)
+        around = source_scopes.enclosing_line(str(script), line, 1)
         return Stack(0, 1, 20_000_000, 50, 5_000_000, 2, frames, 1, collective, True, {"0": 100}, scopes=around)
 
     return stack
@@ -152,8 +152,8 @@ def test_calls_that_torch_records_alike_and_messages_do_not_exclude_each_other(a
 def test_source_that_was_changed_or_cannot_be_read_tells_no_scopes(tmp_path, monkeypatch):
     script = tmp_path / "later.py"
     script.write_text(SOURCE)
-    monkeypatch.setattr(scopes, "_STARTED", script.stat().st_mtime - 1)
-    assert scopes.enclosing_line(str(script), BACKWARD, 0) == []
-    assert scopes.enclosing_line(str(tmp_path / "none.py"), 1, 0) == []
+    monkeypatch.setattr(source_scopes, "_STARTED", script.stat().st_mtime - 1)
+    assert source_scopes.enclosing_line(str(script), BACKWARD, 0) == []
+    assert source_scopes.enclosing_line(str(tmp_path / "none.py"), 1, 0) == []
     (tmp_path / "broken.py").write_text("for x in:")
-    assert scopes.enclosing_line(str(tmp_path / "broken.py"), 1, 0) == []
+    assert source_scopes.enclosing_line(str(tmp_path / "broken.py"), 1, 0) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.attach import entry, obstacles
+from ddpmon.attach import obstacles, process_entry
 from ddpmon.attach.jobs import RankProcess
 from ddpmon.runs import Process, proc
 
@@ -65,7 +65,7 @@ def test_no_debugger(rank, monkeypatch):
         assert "apt install gdb" in obstacles.to_enter(rank())
 
 
-@pytest.mark.skipif(sys.version_info < entry.REMOTE, reason="Python below 3.14 has no such variable")
+@pytest.mark.skipif(sys.version_info < process_entry.REMOTE, reason="Python below 3.14 has no such variable")
 def test_a_python_whose_environment_forbids_it(rank):
     assert "start the job without this variable" in obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="1"))
     assert obstacles.to_enter(rank(PYTHON_DISABLE_REMOTE_DEBUG="")) == ""

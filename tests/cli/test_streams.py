@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from ddpmon.runs import rotated
+from ddpmon.runs import rotated_logs
 from tests.conftest import ddpmon_program
 
 
@@ -66,6 +66,6 @@ def test_a_run_with_limits_that_prints_much_is_captured_whole_and_goes_on(home) 
     complaint = "standard output: No space left on device; the run continues, and this command ends when the run ends"
     assert (done.returncode, done.stderr) == (3, f"ddpmon: {complaint}\n")
     (log,) = (home / "home").glob("runs/*/logs/launcher.log")
-    text = (rotated.older(log).read_text() if rotated.older(log).exists() else "") + log.read_text()
+    text = (rotated_logs.older(log).read_text() if rotated_logs.older(log).exists() else "") + log.read_text()
     expected = "".join("x" * 199_999 + f"\nshell {number}\n" for number in range(1, 9))
     assert text == f"typed\n{expected}"

@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE
 from ddpmon.hub.unwatched_processes import Unwatched
-from ddpmon.launch.env import INJECT_DIR
+from ddpmon.launch.probe_environment import INJECT_DIR
 from ddpmon.runs import Process, proc
 from tests.conftest import wait_for
 

@@ -6,7 +6,7 @@ import pytest
 
 from ddpmon.errors import UsageError
 from ddpmon.launch.boundedlog import FIRST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
-from ddpmon.runs import rotated
+from ddpmon.runs import rotated_logs
 
 MISSING = re.compile(rb"\[ddpmon\] ([\d,]+) bytes (after this|of output) are missing[^\n]*\n")
 
@@ -19,7 +19,7 @@ def path(tmp_path):
 
 def whole(path):
     """All files of a log in their order, without the sentences about what is missing; and how much is."""
-    files = [rotated.first(path), rotated.older(path), path]
+    files = [rotated_logs.first(path), rotated_logs.older(path), path]
     text = b"".join(file.read_bytes() for file in files if file.exists())
     missing = sum(int(found[1].replace(b",", b"")) for found in MISSING.finditer(text))
     return MISSING.sub(b"", text), missing
@@ -43,8 +43,8 @@ def test_beginning_and_end_are_kept_and_what_is_between_is_counted(path, count):
     assert kept.startswith(b"".join(printed[: min(count, FIRST_BYTES // 100)]))
     assert path.stat().st_size <= 100_000
     if missing:
-        assert rotated.older(path).stat().st_size <= 100_000
-        assert b"after this are missing" in rotated.first(path).read_bytes().splitlines()[-1]
+        assert rotated_logs.older(path).stat().st_size <= 100_000
+        assert b"after this are missing" in rotated_logs.first(path).read_bytes().splitlines()[-1]
 
 
 def test_what_was_dropped_is_counted_though_the_line_that_said_so_is_discarded(path):
@@ -104,11 +104,11 @@ def test_what_a_removed_run_prints_makes_no_folder_again(path):
 
 
 def test_the_tail_of_a_log_that_was_rotated_just_now_is_whole(path):
-    rotated.older(path).write_bytes(b"abcdef")
+    rotated_logs.older(path).write_bytes(b"abcdef")
     path.write_bytes(b"gh")
-    assert rotated.tail(path, 4) == "efgh"
-    assert rotated.tail(path, 1) == "h"
-    assert rotated.tail(path.with_name("none"), 4) == ""
+    assert rotated_logs.tail(path, 4) == "efgh"
+    assert rotated_logs.tail(path, 1) == "h"
+    assert rotated_logs.tail(path.with_name("none"), 4) == ""
 
 
 @pytest.mark.parametrize(

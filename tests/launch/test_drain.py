@@ -14,7 +14,7 @@ import pytest
 from ddpmon import runs
 from ddpmon.export.last_words import last_words
 from ddpmon.launch import stop
-from ddpmon.runs import rotated
+from ddpmon.runs import rotated_logs
 from tests.conftest import wait_for
 
 MISSING = re.compile(r"\[ddpmon\] ([\d,]+) bytes (?:after this|of output) are missing[^\n]*\n")
@@ -53,7 +53,7 @@ def test_much_output_takes_what_the_run_may_and_the_rest_is_counted(python, monk
     )
     wait_for(lambda: started.run.ended)  # whoever learns of that may read the logs at once
     path = started.folder / "logs" / "launcher.log"
-    files = [rotated.first(path), rotated.older(path), path]
+    files = [rotated_logs.first(path), rotated_logs.older(path), path]
     assert sum(file.stat().st_size for file in files) <= (8 << 20) + (70 << 10)
     text = "".join(file.read_text() for file in files if file.exists())
     missing = sum(int(found[1].replace(",", "")) for found in MISSING.finditer(text))

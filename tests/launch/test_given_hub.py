@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.launch import env
+from ddpmon.launch import probe_environment
 from ddpmon.launch.given_hub import check_free, given_hub
 from ddpmon.runs import job_key
 
@@ -112,7 +112,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(family, host):
 
 
 def test_ranks_are_told_that_a_hub_is_given_and_not_its_key():
-    armed = env.rank_environment("x", {job_key.HUB_KEY_VARIABLE: KEY, "OTHER": "1"}, hub_given=True)
+    armed = probe_environment.rank_environment("x", {job_key.HUB_KEY_VARIABLE: KEY, "OTHER": "1"}, hub_given=True)
     assert job_key.HUB_KEY_VARIABLE not in armed
     assert (armed["OTHER"], armed["DDPMON_HUB_GIVEN"]) == ("1", "1")
-    assert env.rank_environment("x", {})["DDPMON_HUB_GIVEN"] == "0"
+    assert probe_environment.rank_environment("x", {})["DDPMON_HUB_GIVEN"] == "0"

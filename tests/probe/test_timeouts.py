@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from ddpmon.messages import Collective
-from ddpmon.probe import collectives, stack
+from ddpmon.probe import collectives, stack_report
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ ALIKE = {"0": {33.0}, "1": {33.0}, "": {33.0}}
 def test_who_waits_says_the_timeout_of_what_it_waits_in(monkeypatch, groups, name, group, expected):
     """The timeout is unknown where groups differ and that of the collective is not known."""
     monkeypatch.setattr(collectives, "timeouts_s", lambda name="": set(groups.get(name, ())))
-    assert stack._timeout_s(Collective(name, group)) == expected
+    assert stack_report._timeout_s(Collective(name, group)) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_who_may_wait_for_a_good_part_of_the_timeout_says_where_it_is(monkeypatc
     """However long the longest step took: an evaluation justifies any wait, but ends the run at the timeout."""
     monkeypatch.setattr(collectives, "timeouts_s", lambda name="": timeouts)
     clock = SimpleNamespace(part=SimpleNamespace(start=time.monotonic_ns() - 20_000_000_000))
-    where = stack.StackReporter(SimpleNamespace(clock=clock))
+    where = stack_report.StackReporter(SimpleNamespace(clock=clock))
     where.step_took(800_000_000_000)
     assert where.is_due(time.monotonic() + 1e6) is due

@@ -11,11 +11,11 @@ import torch
 import torch.distributed.fsdp
 from torch.optim import optimizer
 
-from ddpmon.probe import hooks, leaving, parallel_wrappers, trainers
+from ddpmon.probe import early_exit, hooks, parallel_wrappers, trainers
 from ddpmon.probe.buckets import Buckets
-from ddpmon.probe.changes import Changes
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.listener import Listener
+from ddpmon.probe.undo import Changes
 
 
 def attributes() -> dict[tuple[str, str], Any]:
@@ -48,7 +48,7 @@ def test_each_change_is_taken_back() -> None:
     parallel_wrappers.hook_wrappers(listener)
     trainers.install(listener)
     listener.record_buckets(Buckets(listener))
-    leaving.install_exit_hooks(listener.changes, lambda: None, listener.disable)
+    early_exit.install_exit_hooks(listener.changes, lambda: None, listener.disable)
     listener.pauses.compiler_there(None, None)
     changed = differing(before)
     assert len(changed) > 70

@@ -18,7 +18,7 @@ sys.path.append({str(LIGHT)!r})
 import eager
 from torch.utils.data import DataLoader, Dataset
 from ddpmon.probe import stack_signal
-from ddpmon.probe.stack import places
+from ddpmon.probe.stack_report import places
 from ddpmon.probe.worker_sampler import WorkerSampler
 
 class Uneven(Dataset):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ddpmon import runs
 from ddpmon.runs import logs
 from ddpmon.runs.logs import CHUNK, LAUNCHER, MAX_KEPT_LINES, FoldedLine, Log, Reader, Said, fold, who
-from ddpmon.runs.rotated import older
+from ddpmon.runs.rotated_logs import older
 from ddpmon.source import LiveSource, RecordedSource
 
 

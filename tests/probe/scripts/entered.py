@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset
 
-from ddpmon.probe import attached, quiet
+from ddpmon.probe import attached, safe_moment
 
 SECONDS = 0.02
 PLACES = ("data", "forward", "backward", "hook of all optimizers", "optimizer", "after")
@@ -73,7 +73,7 @@ class Optimizer(torch.optim.SGD):
 
 def before_each(*_):
     """Be a hook of all optimizers, as those of the probe are."""
-    loops.append(quiet.is_quiet())
+    loops.append(safe_moment.is_quiet())
     at("hook of all optimizers", 0)
 
 

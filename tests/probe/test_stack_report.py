@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ddpmon.messages import check_stack, encode
-from ddpmon.probe import collectives, stack
+from ddpmon.probe import collectives, stack_report
 
 
 @contextlib.contextmanager
@@ -46,16 +46,16 @@ def made(monkeypatch):
         part = SimpleNamespace(start=0, marks=[])
         clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
         listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3, world_size=4))
-        yield stack.StackReporter(listener), dumps
+        yield stack_report.StackReporter(listener), dumps
 
 
 def test_what_python_does_to_import_a_module_is_no_place_where_a_script_stands(tmp_path, monkeypatch):
     (tmp_path / "imported.py").write_text("import sys\nframe = sys._getframe()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    stack._place.cache_clear()
+    stack_report._place.cache_clear()
     import imported
 
-    frames, own, *_ = stack._walk(imported.frame)
+    frames, own, *_ = stack_report._walk(imported.frame)
     assert frames[:1] == ["imported.py:2 <module>"]
     assert own == 0
     assert not [frame for frame in frames if "importlib" in frame]
@@ -123,7 +123,7 @@ def test_being_asked_does_not_put_off_what_it_would_say_by_itself(made):
     where.capture(1000.0)
     where.request(brief=True)
     where.capture(1001.5)
-    assert where.is_due(1000.0 + stack.OVERDUE_INTERVAL_S)
+    assert where.is_due(1000.0 + stack_report.OVERDUE_INTERVAL_S)
 
 
 def test_a_rank_in_its_backward_waits_if_it_has_peers_and_the_run_does_not_make_progress(made):

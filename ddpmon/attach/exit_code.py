@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ddpmon.launch import exit_traces
 from ddpmon.launch.exit_traces import Stranger
-from ddpmon.launch.signing import shell_code
+from ddpmon.launch.supervisor_process import shell_code
 from ddpmon.runs import Run
 
 UNKNOWN = "the job has ended; ddpmon cannot see its exit code, because ddpmon did not start the job"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddpmon import runs
-from ddpmon.runs.here import PidSpace, Sight, is_local
+from ddpmon.runs.visible_processes import PidSpace, Sight, is_local
 
 ELSEWHERE = {"host": "node07", "boot_id": "another"}
 CONTAINER = {"pid_namespace": "pid:[1]"}

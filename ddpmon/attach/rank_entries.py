@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpmon.attach import stacks
-from ddpmon.attach.entry import Entry, EntryError
-from ddpmon.attach.texts import BEGUN
+from ddpmon.attach.probe_code import BEGUN
+from ddpmon.attach.process_entry import Entry, EntryError
 from ddpmon.runs import Process, plain_file
 from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 

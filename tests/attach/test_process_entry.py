@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.attach import entry, symbols, texts
-from ddpmon.attach.entry import Entry, EntryError
+from ddpmon.attach import probe_code, process_entry, symbols
+from ddpmon.attach.process_entry import Entry, EntryError
 from ddpmon.runs import Process
 from tests.attach.conftest import Program, needs_gdb
 from tests.conftest import wait_for
@@ -44,7 +44,7 @@ def target():
 def ran(target, body, folder, name="try"):
     """Have a process run a text, up to where it is scheduled; the file that gets its answer."""
     reply = folder / f"{name}.json"
-    running = Entry(Process.of(target.pid), texts.written(body, reply), folder, name)
+    running = Entry(Process.of(target.pid), probe_code.written(body, reply), folder, name)
     wait_for(running.poll)
     return reply
 
@@ -104,7 +104,7 @@ def test_a_text_that_comes_while_another_runs_runs_after_it(target, tmp_path):
     assert order.read_text() == "first second"
 
 
-@pytest.mark.skipif(sys.version_info < entry.REMOTE, reason="a debugger enters Python below 3.14")
+@pytest.mark.skipif(sys.version_info < process_entry.REMOTE, reason="a debugger enters Python below 3.14")
 def test_a_python_that_refuses_the_probe_is_an_error_in_one_line(tmp_path):
     with Program([sys.executable, "-X", "disable-remote-debug", "-c", SCRIPT], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -121,12 +121,12 @@ def test_functions_are_found_in_memory(target):
             found |= symbols.find(image, names, lambda at, size: os.pread(memory, size, at))
     os.close(memory)
     assert found.keys() == {"Py_AddPendingCall", "mmap"}
-    assert entry.addresses(target.pid).mmap == found["mmap"]
+    assert process_entry.addresses(target.pid).mmap == found["mmap"]
 
 
 def test_a_program_without_python_has_no_addresses():
     with Program(["sleep", "600"]) as process, pytest.raises(EntryError, match="Py_AddPendingCall"):
-        wait_for(lambda: entry.addresses(process.pid))
+        wait_for(lambda: process_entry.addresses(process.pid))
 
 
 @needs_gdb
@@ -157,17 +157,17 @@ def test_an_old_gdb_is_refused_on_a_cpu_whose_registers_it_cannot_restore(tmp_pa
     cpu.write_text(flags)
     gdb.write_text(f"#!/bin/sh\necho '{first_line}'\necho more\n")
     gdb.chmod(0o755)
-    why = entry.unfit_debugger(str(gdb), cpu)
+    why = process_entry.unfit_debugger(str(gdb), cpu)
     assert (why == "") is fits
     assert fits or "install gdb 14 or later" in why
-    assert entry.unfit_debugger(str(tmp_path / "no-gdb"), cpu) == ""
+    assert process_entry.unfit_debugger(str(tmp_path / "no-gdb"), cpu) == ""
 
 
 @needs_gdb
 def test_gdb_stops_at_a_register_that_it_cannot_write_and_the_process_goes_on(target, tmp_path, monkeypatch):
     fails = "echo Couldn't write extended state status: Bad address.\\n\nprint no_such_symbol\nset $xmm0"
-    assert "set $xmm0" in entry._GDB.partition("mmap")[0]
-    monkeypatch.setattr(entry, "_GDB", entry._GDB.replace("set $xmm0", fails, 1))
+    assert "set $xmm0" in process_entry._GDB.partition("mmap")[0]
+    monkeypatch.setattr(process_entry, "_GDB", process_entry._GDB.replace("set $xmm0", fails, 1))
     with pytest.raises(EntryError, match="cannot restore the registers of this machine's CPU; install gdb 14 or later"):
         ran(target, f"        open({str(tmp_path / 'ran')!r}, 'x').close()", tmp_path)
     target.terminate()

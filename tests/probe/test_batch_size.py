@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from ddpmon.probe.counting import count_batch, links_nodes
+from ddpmon.probe.batch_size import count_batch, links_nodes
 
 
 @dataclass

@@ -7,7 +7,7 @@ from torch.distributed import TCPStore, distributed_c10d
 
 from ddpmon.messages import Card, Meeting, encode
 from ddpmon.messages.wire import decode_from_rank
-from ddpmon.probe import meeting
+from ddpmon.probe import hub_meeting
 from tests.conftest import wait_for
 
 ROOT_KEY, NODE_KEY = "r" * 40, "n" * 40
@@ -47,7 +47,7 @@ def exchanges():
 
 
 def begin(exchanges, rank, node):
-    exchanges.append(meeting.Exchange(Rank(rank), node, 2))
+    exchanges.append(hub_meeting.Exchange(Rank(rank), node, 2))
     exchanges[-1].start()
     return exchanges[-1]
 
@@ -70,11 +70,11 @@ def test_a_node_hears_of_the_root_once_the_root_lets_it_in(store, exchanges):
 
 
 def test_what_is_in_the_store_and_is_no_card_is_not_believed(store, exchanges):
-    store.set(meeting.ROOT_CARD_KEY, b"\x00nonsense")
-    store.set(meeting.node_key(1), encode(Card("no key", "x")))
+    store.set(hub_meeting.ROOT_CARD_KEY, b"\x00nonsense")
+    store.set(hub_meeting.node_key(1), encode(Card("no key", "x")))
     first, second = begin(exchanges, 0, 0), begin(exchanges, 2, 1)
     second.offer_card(Card(NODE_KEY, "node"))
-    wait_for(lambda: store.get(meeting.node_key(1)) == encode(Card(NODE_KEY, "node")), 20)
+    wait_for(lambda: store.get(hub_meeting.node_key(1)) == encode(Card(NODE_KEY, "node")), 20)
     assert second.message_to_hub().root is None
     first.offer_card(Card(ROOT_KEY, "root", [ADDRESS], [1]))
     wait_for(lambda: second.message_to_hub().root, 20)
@@ -89,7 +89,7 @@ def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges
     exchange = begin(exchanges, 0, 0)
     exchange.join(10)
     (note,) = exchange._identity.notes
-    assert note == f"{meeting.ALONE_CAUSE}: ValueError: {reason.partition(chr(10))[0]}"
+    assert note == f"{hub_meeting.ALONE_CAUSE}: ValueError: {reason.partition(chr(10))[0]}"
 
 
 @pytest.mark.parametrize(
@@ -107,22 +107,22 @@ def test_ranks_of_one_machine_and_all_but_the_first_of_each_ask_the_store_for_it
     variables, monkeypatch, store, exchanges
 ):
     monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "LOCAL_RANK": "0"} | variables)
-    exchanges.append(meeting.start_exchange(Rank(0)))
+    exchanges.append(hub_meeting.start_exchange(Rank(0)))
     exchanges[0].join(20)
     assert exchanges[0].version == 0, "their hub hears nothing"
-    assert store.get(meeting.WORLD).decode() == exchanges[0]._identity.world
-    assert not store.check([meeting.FIRST_RUN_KEY])
+    assert store.get(hub_meeting.WORLD).decode() == exchanges[0]._identity.world
+    assert not store.check([hub_meeting.FIRST_RUN_KEY])
 
 
 def test_where_all_are_known_to_be_on_this_machine_the_store_is_left_alone(monkeypatch):
     monkeypatch.setattr(os, "environ", {"DDPMON_ALONE": "1", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2"})
-    assert meeting.start_exchange(Rank(0)) is None
+    assert hub_meeting.start_exchange(Rank(0)) is None
     monkeypatch.setattr(os, "environ", {})
-    assert meeting.start_exchange(Rank(0, world_size=1)) is None
+    assert hub_meeting.start_exchange(Rank(0, world_size=1)) is None
 
 
 def begin_unnumbered(exchanges, rank, run_id, world_size):
-    exchanges.append(meeting.Exchange(Rank(rank, run_id, world_size), None))
+    exchanges.append(hub_meeting.Exchange(Rank(rank, run_id, world_size), None))
     exchanges[-1].start()
     return exchanges[-1]
 

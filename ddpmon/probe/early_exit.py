@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ddpmon.probe.changes import Changes
+from ddpmon.probe.undo import Changes
 
 
 def install_exit_hooks(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from ddpmon.errors import RunNotFoundError
-from ddpmon.runs import reading
+from ddpmon.runs import json_files
 from ddpmon.runs.folders import run_dir
+from ddpmon.runs.private_files import write
 from ddpmon.runs.run import Run
-from ddpmon.runs.writing import write
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def with_secrets(run: Run) -> Run:
         return run
     path = run_dir(run.id) / "secrets.json"
     try:
-        secrets = reading.build(_Secrets, reading.read(path))
+        secrets = json_files.build(_Secrets, json_files.read(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise RunNotFoundError(

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 import tqdm
 
-from ddpmon.probe.bars import Bars, bar_readings
-from ddpmon.probe.loops import Loops
+from ddpmon.probe.loop_progress import Loops
+from ddpmon.probe.progress_bars import Bars, bar_readings
 
 
 class Training:

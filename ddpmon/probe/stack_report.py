@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ddpmon.messages import LOADER_ITERATOR, MAX_FRAMES, MAX_SCOPES, MEETINGS, Collective, Scope, Stack
 from ddpmon.messages.folder import IMPORTLIB, Places
 from ddpmon.plain import utf8
-from ddpmon.probe import collectives, scopes
+from ddpmon.probe import collectives, source_scopes
 from ddpmon.probe.collectives import COLLECTIVE_FUNCTIONS
 from ddpmon.probe.device_timeline import steps_reached
 from ddpmon.probe.every_step import EveryStep
@@ -130,7 +130,7 @@ class StackReporter:
             self._scopes = []
         elif self._recorded is None and not brief:
             self._recorded = collectives.unfinished_or_last()
-            self._scopes = [scope for line in lines for scope in scopes.enclosing_line(*line)][:MAX_SCOPES]
+            self._scopes = [scope for line in lines for scope in source_scopes.enclosing_line(*line)][:MAX_SCOPES]
         collective, blocked = self._collective(library, brief=brief)
         return Stack(
             rank=listener.identity.rank,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ddpmon.messages import MAX_STEP
-from ddpmon.probe.bars import Bars
+from ddpmon.probe.progress_bars import Bars
 
 
 class Progress(NamedTuple):
