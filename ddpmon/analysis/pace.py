@@ -58,7 +58,7 @@ class Difference:
     phase_ms: float
 
     def sentence(self, name: str) -> str:
-        """Return the sentence: 31% slower than the median of your last 3 runs of train.py (data +20.0 ms)."""
+        """Return a sentence such as: 31% slower than the median of your last 3 runs of train.py (data +20.0 ms)."""
         runs = f"the median of your last {self.runs} runs" if self.runs > 1 else "your last run"
         if not self.slower_by:
             return f"about as fast as {runs} of {name}"

@@ -79,7 +79,7 @@ def _opened(pid: int, descriptor: int) -> int:
 WARNINGS_BYTES = 65_536
 """Number of bytes at the end of the launcher's output that are searched for warnings."""
 MAX_WARNINGS = 8
-"""Largest number of events about different warnings of the launcher."""
+"""Largest number of events about warnings that torchrun printed. Each kind of warning makes one event."""
 PROC_SEARCH_S = 1.0
 """Interval in seconds at which /proc is read while a run waits for its ranks."""
 

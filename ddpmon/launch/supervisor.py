@@ -133,7 +133,7 @@ class Supervisor(Supervising):
         )
 
     def _is_over(self) -> bool:
-        """Check the run once, and act on what has changed; return whether the run is over."""
+        """Check the processes of the run, handle what has changed, and return whether the run is over."""
         now = time.monotonic()
         if self._command and not self.life.command_ended and not self._command.alive():
             # torchrun ends after its ranks unless it is killed, so living ranks show that it was killed.

@@ -1,9 +1,9 @@
 """Decides which gradient synchronisations make up one step.
 
-A step is one cycle of the optimizers. It lasts until the optimizer that opened it updates again after another one.
-With one optimizer every update ends a step, however many backward calls it takes (gradient accumulation, several
-losses, gradient caching, the closures of LBFGS). With several, consecutive updates of one of them belong together: a
-GAN whose critic steps five times, or whose regularisation sometimes adds an update, has one step per iteration.
+With one optimizer, each of its updates ends a step, however many backward calls it takes (gradient accumulation,
+several losses, gradient caching, the closures of LBFGS). With several optimizers, a step contains the updates of all of
+them, such as those of a GAN's generator and critic. It ends when all of them have updated and the first one is about to
+update again. Consecutive updates of the same optimizer count as one, because a critic may update five times per step.
 
 Parts are held back until the cycle is certain, so that no step that was sent needs a correction. The cycle follows
 from the order in which a script synchronises and updates. This order is the same on all ranks, and so are the numbers
@@ -25,7 +25,7 @@ another. Then each update is a step.
 MAX_PARTS = 512
 """Number of synchronisations without an update after which each synchronisation ends a step."""
 IN_BACKWARD = "in backward"
-"""Key of all optimizers that step in hooks of a backward. Together they make one update."""
+"""One key for all optimizers whose `step` a hook calls during backward. ddpmon counts them as one optimizer."""
 
 
 class Update(NamedTuple):

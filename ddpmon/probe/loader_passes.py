@@ -131,7 +131,7 @@ class LoaderPasses:
         self._updates_before = updates
 
     def training_loaders(self, updates: int) -> list[Loader]:
-        """Return the loaders whose batches train a model. updates: number of updates of models so far."""
+        """Return the DataLoaders whose batches were followed by updates. updates: number of updates so far."""
         current, since = self._current, self._updates_before
         training = [
             one

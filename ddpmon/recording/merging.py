@@ -35,11 +35,12 @@ TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = p
 
 @dataclass(frozen=True)
 class Seat:
-    """A process with its rank, in one attempt of the run."""
+    """A process that was a rank in one attempt of the run: what merging its steps with those of other ranks needs."""
 
     process: int
     host: str
     own_clock: bool
+    """True if the GPU timed its steps."""
     in_whole_world: bool
     """True if every rank of its world is in the recording."""
 

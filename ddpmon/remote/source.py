@@ -1,4 +1,4 @@
-"""The near side of a line: the source of a run on another machine, and the list of the runs there.
+"""The source of a run on another machine, read through ssh, and the list of the runs there.
 
 A thread of its own reads the messages. A line that is cut reconnects by itself, after growing pauses. Until then the
 last snapshot stays, and `silent_for` says how old it is.
@@ -114,7 +114,7 @@ class RemoteSource:
 
     @classmethod
     def beside(cls, address: Address) -> RemoteSource:
-        """Return a run on another machine at once, and log in on a thread. The login must work without a prompt."""
+        """Return the source of a run on another machine at once. A thread logs in, without asking for a password."""
         source = cls(address)
         source._thread.start()
         return source

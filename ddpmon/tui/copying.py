@@ -40,7 +40,7 @@ LAST_LINES = 50
 
 @dataclass(frozen=True)
 class Copy:
-    """A text that can be copied, as an entry of the list."""
+    """An entry in the list of texts to copy: its name, a function that returns the text, and the suffix of its file."""
 
     name: str
     text: Callable[[], str]

@@ -92,7 +92,7 @@ def _cells(
     column: int,
     height: int,
 ) -> tuple[int, int]:
-    """Return the first and the last cell of the band in a column of cells; an empty range if there is no value."""
+    """Return the rows of the cells at the top and bottom of the band in a column; (height, -1) if it has no value."""
     tops = [top for value in high[2 * column : 2 * column + 2] if (top := row(value)) is not None]
     bottoms = [bottom for value in low[2 * column : 2 * column + 2] if (bottom := row(value)) is not None]
     if not tops or not bottoms:

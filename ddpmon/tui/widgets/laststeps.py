@@ -289,7 +289,7 @@ class LastSteps(BlockPane):
         return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by a number of ranks, or to one (negative: from the end)."""
+        """Move the cursor by `by` ranks, or to the rank with index `to`; -1 is the last rank."""
         view = self._view(self.frame.snapshot)
         if view is None:
             return
