@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from ddpmon.messages.vocabulary import MAX_NAME, MAX_STEP, MAX_US, MAX_WORLD
+from ddpmon.messages.vocabulary import MAX_US, Name, StepCount, WorldSize
 
 MAX_LOADERS = MAX_MODELS = MAX_PARAMETER_NAMES = 4
 """Largest number of loaders, of models and of parameter names that a rank reports."""
 MAX_REPEATS = 3
 """Largest reported count of repeated passes. Without this limit, each pass would change Hello and cause a resend."""
-MAX_CORES = 4096
+MAX_CORE_NUMBERS = 4096
 SEED_VARIES = -1
 """Replaces a seed that changes with each pass, which cannot be compared as ranks begin passes at different moments."""
 DISTRIBUTED_SAMPLER = "DistributedSampler"
@@ -23,30 +24,27 @@ ANOMALY, DETAIL, LAUNCH_BLOCKING = "detect_anomaly", "TORCH_DISTRIBUTED_DEBUG=DE
 DEBUG_MODES = (ANOMALY, DETAIL, LAUNCH_BLOCKING)
 """Debugging switches that make each step slower."""
 
-Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_STEP)]
-World = Annotated[int, msgspec.Meta(ge=0, le=MAX_WORLD)]
-Repeats = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPEATS)]
-Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
-Names = Annotated[list[Name], msgspec.Meta(max_length=MAX_PARAMETER_NAMES)]
-Cores = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=MAX_CORES)]], msgspec.Meta(max_length=MAX_CORES)]
+Repeats = Annotated[int, Meta(ge=0, le=MAX_REPEATS)]
+Names = Annotated[list[Name], Meta(max_length=MAX_PARAMETER_NAMES)]
+CoreNumbers = Annotated[list[Annotated[int, Meta(ge=0, lt=MAX_CORE_NUMBERS)]], Meta(max_length=MAX_CORE_NUMBERS)]
 
 
 class Loader(msgspec.Struct, array_like=True):
     """A DataLoader from which a rank trains, as configured when its latest pass began."""
 
-    workers: World = 0
+    workers: WorldSize = 0
     persistent: bool = False
     """True if its workers live on from one pass to the next."""
-    batches: Count = 0
+    batches: StepCount = 0
     """Number of batches in a pass, or 0 if unknown."""
     sampler: Name = ""
     """DISTRIBUTED_SAMPLER if the sampler is exactly that class, else "". `replicas` to `samples` are read of that
     sampler only."""
-    replicas: Count = 0
-    rank: Count = 0
-    seed: Annotated[int, msgspec.Meta(ge=SEED_VARIES, lt=MAX_US)] = 0
+    replicas: StepCount = 0
+    rank: StepCount = 0
+    seed: Annotated[int, Meta(ge=SEED_VARIES, lt=MAX_US)] = 0
     shuffle: bool = False
-    samples: Count = 0
+    samples: StepCount = 0
     """Number of samples of all ranks in a pass."""
     repeats: Repeats = 0
     """Number of successive training passes that had the order of the pass before them."""
@@ -59,26 +57,26 @@ class Loader(msgspec.Struct, array_like=True):
 class Model(msgspec.Struct, array_like=True):
     """A DDP model: its parameters compared with those of the optimizers, and its search for unused parameters."""
 
-    number: World
+    number: WorldSize
     """Number of the model. A rank counts its models in the order in which they were wrapped."""
-    ranks: World = 0
+    ranks: WorldSize = 0
     """Number of ranks in its process group."""
-    parameters: Count = 0
+    parameters: StepCount = 0
     """Number of parameters that DDP reduces."""
-    stepped: Count = 0
+    stepped: StepCount = 0
     """Number of these parameters that belong to an optimizer that takes steps."""
     idle: Names = []
     """Names of the first of these parameters that are in no optimizer."""
-    idle_count: Count = 0
+    idle_count: StepCount = 0
     unreduced: Names = []
     """Names of the first parameters that an optimizer updates and DDP does not reduce, because they were frozen when
     the model was wrapped, or were created later."""
-    unreduced_count: Count = 0
-    search_us: Count = 0
+    unreduced_count: StepCount = 0
+    search_us: StepCount = 0
     """Time that DDP spends in a backward on the search for unused parameters, or 0 if it does not search."""
-    searches: Count = 0
+    searches: StepCount = 0
     """Number of backward calls whose unused parameters were counted."""
-    unused: Count = 0
+    unused: StepCount = 0
     """Largest number of unused parameters that any of these calls left on some rank."""
     joins: bool = False
     """True if the model trains under torch's Join, which allows ranks to have fewer batches."""
@@ -87,13 +85,13 @@ class Model(msgspec.Struct, array_like=True):
 class Setup(msgspec.Struct, array_like=True):
     """Training setup of a script, read from its objects at the first step and since then."""
 
-    loaders: Annotated[list[Loader], msgspec.Meta(max_length=MAX_LOADERS)] = []
-    models: Annotated[list[Model], msgspec.Meta(max_length=MAX_MODELS)] = []
-    reductions: Count = 0
+    loaders: Annotated[list[Loader], Meta(max_length=MAX_LOADERS)] = []
+    models: Annotated[list[Model], Meta(max_length=MAX_MODELS)] = []
+    reductions: StepCount = 0
     """How often the gradients of the only DDP model are reduced between two updates, or 0 if unknown."""
-    debugging: Annotated[list[Name], msgspec.Meta(max_length=len(DEBUG_MODES))] = []
+    debugging: Annotated[list[Name], Meta(max_length=len(DEBUG_MODES))] = []
     """DEBUG_MODES that are switched on."""
-    cores: Cores = []
+    cores: CoreNumbers = []
     """Numbers of the cores on which the training thread may run, or empty if unknown."""
-    worker_cores: Cores = []
+    worker_cores: CoreNumbers = []
     """Numbers of the cores on which the workers of its DataLoaders may run."""
