@@ -103,7 +103,7 @@ class Link(Uplink):
     def add_block(self, block: bytes, batches: int, now: float) -> None:
         """Add packed batches of ranks, as a bundle of its own after what was added before."""
         self._bundles.make_bundles()
-        self._bundles.append_bundle(Closed(blocks=[Packed(0, block)], batches=batches))
+        self._bundles.append_bundle(Closed([Packed(block)], batches))
         self._sent_at = now  # Suppresses an additional heartbeat.
 
     @property

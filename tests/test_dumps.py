@@ -7,10 +7,9 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.messages import MAX_FRAMES, Stack
+from ddpmon.messages import MAX_FRAMES, Stack, decode_from_rank, encode
 from ddpmon.messages.dumps import parse_frames
 from ddpmon.messages.folder import Places
-from ddpmon.messages.wire import check_stack
 
 PLACES = Places("/x/ddpmon/", ["/usr/lib/python3/", "/v/site/"], ["/home/me/", "/home/me/job/"])
 DUMP = b"""Stack (most recent call first):
@@ -54,4 +53,4 @@ line = st.text() | st.from_regex(r"  File \"[^\n]*\", line \d+ in [^\n]*", fullm
 def test_whatever_is_in_the_file_makes_a_stack_that_can_be_sent(content):
     told, own = parse_frames(content, PLACES)
     assert len(told) <= MAX_FRAMES
-    check_stack(Stack(0, 1, 1, 0, 0, 4, told, own[0] if own else None))
+    assert decode_from_rank(encode(Stack(0, 1, 1, 0, 0, 4, told, own[0] if own else None)))

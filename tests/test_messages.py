@@ -200,7 +200,7 @@ def test_every_number_from_a_rank_has_a_range():
     }
     below_0 = {path for path, kind in numbers if ((kind.gt if kind.ge is None else kind.ge) or 0) < 0}
     assert below_0 == {"Sample.gpu_temperature_c", "Loader.seed", "Hello.counter_fd", "GpuUser.rank"}
-    assert unbounded == {"Step.loss", "Step.learning_rate", "Scalar.value", "Meeting.keys", "Card.admits"}
+    assert unbounded == {"Step.loss", "Step.learning_rate", "Scalar.value"}
 
 
 def test_of_a_batch_with_an_invalid_record_the_head_can_be_read():
@@ -209,11 +209,7 @@ def test_of_a_batch_with_an_invalid_record_the_head_can_be_read():
     assert head == msgspec.structs.replace(BATCH, steps=[], samples=[], scalars=[], total_steps=None)
     assert "Expected `int` >= 0" in invalid
     assert messages.decode_lenient(encode(BATCH)) == (BATCH, "")
-    for no_batch in (
-        b"",
-        encode(msgspec.structs.replace(HELLO, rank=4)),
-        encode(msgspec.structs.replace(BATCH, seq=0)),
-    ):
+    for no_batch in (b"", encode(["hello", 1]), encode(["batch", 1, 4321, 0, 1_000_500, 4, 3, 0])):
         with pytest.raises(WireError):
             messages.decode_lenient(no_batch)
 

@@ -11,7 +11,17 @@ from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.slowdown import WORTH, gain_without
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, format_count
-from ddpmon.messages import Episode, Finding
+from ddpmon.messages import (
+    Episode,
+    Finding,
+    Moment,
+    Seconds,
+    Severity,
+    SmallCount,
+    StepCount,
+    StepNumber,
+    require,
+)
 
 GRAVEST_FIRST = ("critical", "warn", "info")
 RETURN_S = Threshold(
@@ -25,37 +35,42 @@ RETURN_S = Threshold(
 class EpisodeRecord(msgspec.Struct):
     """One episode of a record, as a row of the recording."""
 
-    record: int
+    record: StepNumber
     """Number of the record in the recording, counted from 1."""
-    number: int
+    number: StepNumber
     """Number of the episode in its record, counted from 1."""
-    attempt: int
+    attempt: SmallCount
     finding: Finding
     """The finding as last reported while it lasted; its since_step is the earliest that was ever reported."""
-    begin_step: int
+    begin_step: StepCount
     """The first step whose cost is counted: since_step, or the first step of the window if there is none."""
-    last_step: int
+    last_step: StepCount
     """The last step at which it was reported."""
-    reported_at: float
-    """Moment of the first report, Unix seconds."""
-    severity: str
+    reported_at: Moment
+    """Moment of the first report."""
+    severity: Severity
     """The highest severity of the episode so far."""
-    grave_at: float
-    """Moment when the finding first had its most severe severity, Unix seconds."""
+    grave_at: Moment
+    """Moment when the finding first had its most severe severity."""
     ended: Finding | None = None
     """The finding as reported once it had ended; None while it lasts."""
-    ended_at: float | None = None
-    """Moment when its end was noticed, Unix seconds; None while it lasts."""
-    replaced_at: float | None = None
+    ended_at: Moment | None = None
+    """Moment when its end was noticed; None while it lasts."""
+    replaced_at: Moment | None = None
     """Moment when another finding that covers its steps and ranks replaced it; it is not shown from then on."""
-    cost_s: float | None = None
+    cost_s: Seconds | None = None
     """Cost of all its steps in seconds; None: it has no measured cost."""
     phases: list[str] = []
     """Phases in the order in which they were reported."""
-    times: int = 1
+    times: StepNumber = 1
     """Number of episodes that were merged into this one."""
     place: int = 0
     """Position among the lasting findings of the last judgement that reported it; the worst finding has 0."""
+
+    def __post_init__(self) -> None:
+        require((self.ended is None) == (self.ended_at is None), "end of a finding", self.ended_at)
+        require(self.finding.until_step is None, "last step of a finding that lasts", self.finding.until_step)
+        require(self.ended is None or self.ended.until_step is not None, "last step of a finding", None)
 
     @property
     def is_lasting(self) -> bool:

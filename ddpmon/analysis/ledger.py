@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S, EpisodeRecord, cost_s, visible_findings
 from ddpmon.analysis.kinds import identity_of, kind_of
-from ddpmon.messages import Finding
+from ddpmon.messages import Finding, SmallCount, StepCount
 
 MAX_ENDED_RECORDS = 64
 """Maximum number of records of ended findings; the cheapest ones beyond that are dropped."""
@@ -34,8 +34,8 @@ COST_INTERVAL_S = 10.0
 class Judged(msgspec.Struct, frozen=True):
     """The progress of a hub's judgements."""
 
-    attempt: int = 0
-    step: int = 0
+    attempt: SmallCount = 0
+    step: StepCount = 0
     """The last step of all ranks that was judged."""
     over: bool = False
     """True once the end of the run was judged."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ddpmon.messages import Batch, Sample, encode
-from ddpmon.messages.nodes import Bundle, Item, Packed
+from ddpmon.messages.nodes import Bundle, Item, Packed, ProcessEnd
 from ddpmon.messages.vocabulary import MAX_STEPS_PER_BATCH
 from ddpmon.recording.merging import one_of
 from ddpmon.recording.node_blocks import pack_batches
@@ -33,15 +33,14 @@ class Closed:
     """A complete bundle that waits to be sent, or has been sent and may have to be sent again."""
 
     items: list[Item] = field(default_factory=list)
-    blocks: list[Packed] = field(default_factory=list)
-    batches: int = 0
-    """Number of batches in the blocks."""
+    messages: int = 0
+    """Number of messages in the items, which may hold several batches each."""
     seq: int = 0
     """Number of the bundle; 0 until it is queued."""
 
     @property
     def bytes(self) -> int:
-        return sum(len(item.frame) for item in self.items) + sum(len(packed.block) for packed in self.blocks)
+        return sum(map(_size, self.items))
 
 
 class Bundles:
@@ -72,7 +71,7 @@ class Bundles:
             if bundles:
                 oldest = bundles.popleft()
                 self._bytes -= oldest.bytes
-                self.dropped += len(oldest.items) + oldest.batches
+                self.dropped += oldest.messages
                 return
         self._bytes -= self._open.popleft()[1]
         self.dropped += 1
@@ -100,6 +99,7 @@ class Bundles:
                 _pack(closed, batches, sparse=sparse)
                 closed.items.append(item)
             _pack(closed, batches, sparse=sparse)
+            closed.messages = count
             self._bytes -= size
             self.append_bundle(closed)
 
@@ -124,7 +124,7 @@ class Bundles:
         bundle = self._waiting[0]
         first = self._sent[0].seq if self._sent else bundle.seq
         over = over and not self._open and len(self._waiting) == 1
-        return Bundle(bundle.seq, first, now_us, self.dropped, bundle.items, stopping, over, bundle.blocks)
+        return Bundle(bundle.seq, first, now_us, self.dropped, bundle.items, stopping, over)
 
     def mark_sent(self) -> None:
         """Note that the bundle from `next_bundle` was sent."""
@@ -149,8 +149,7 @@ class Bundles:
 def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
     """Append the gathered batches to a bundle as one block, and clear the list of batches."""
     if batches:
-        closed.blocks.append(Packed(len(closed.items), pack_batches(merge_batches(batches, sparse=sparse))))
-        closed.batches += len(batches)
+        closed.items.append(Packed(pack_batches(merge_batches(batches, sparse=sparse))))
         batches.clear()
 
 
@@ -196,8 +195,8 @@ def _both(before: Batch, batch: Batch) -> Batch:
 
 
 def _size(item: Item | Batch) -> int:
-    if isinstance(item, Item):
-        return len(item.frame)
+    if not isinstance(item, Batch):
+        return 0 if isinstance(item, ProcessEnd) else len(item.frame)
     unusual = item.scalars or item.digests or item.layouts or item.closing_pauses or len(item.samples) > 1
     if unusual or any(step.buckets or step.named_us or step.pauses or len(step.syncs) > 1 for step in item.steps):
         return BATCH_BYTES + len(encode(item))

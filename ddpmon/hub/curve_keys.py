@@ -19,7 +19,7 @@ import zmq
 from zmq.utils import z85
 
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages.wire import is_key
+from ddpmon.messages.ranks import Key
 from ddpmon.runs import plain_file, private_files
 
 KEY_FILE = "node.key"
@@ -32,8 +32,8 @@ class Keys(msgspec.Struct):
     They are stored in the run's folder with mode 0600.
     """
 
-    public: str
-    secret: str
+    public: Key
+    secret: Key
     addresses: list[str] = msgspec.field(default_factory=list)
     admitted: dict[str, int] = msgspec.field(default_factory=dict)
     """Number of the node of each admitted hub, by the hub's public key."""
@@ -71,10 +71,9 @@ class Keys(msgspec.Struct):
 def stored_keys(run_dir: Path) -> Keys | None:
     """Return the keys that an earlier hub of the run stored, or None if there are none that can be read."""
     try:
-        keys = msgspec.json.decode(plain_file.content(run_dir / KEY_FILE, MAX_KEY_FILE_BYTES), type=Keys)
+        return msgspec.json.decode(plain_file.content(run_dir / KEY_FILE, MAX_KEY_FILE_BYTES), type=Keys)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return keys if is_key(keys.public) and is_key(keys.secret) else None
 
 
 def of_job(job_key: str, whose: str) -> Keys:

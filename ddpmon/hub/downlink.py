@@ -6,8 +6,9 @@ import contextlib
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 import zmq
@@ -27,6 +28,9 @@ from ddpmon.messages.nodes import (
     Joined,
     Locate,
     Output,
+    Packed,
+    ProcessEnd,
+    RankFrame,
     Recorded,
     Roster,
     SendAgain,
@@ -171,9 +175,8 @@ class Downlink:
                 message = decode_from_node(frames[0].bytes)
                 if number == UNNUMBERED and isinstance(message, Join):
                     node = self._admit_node(message, connection.bytes, now)
-                blocks = (
-                    [decode_block(packed.block) for packed in message.blocks] if isinstance(message, Bundle) else []
-                )
+                items = message.items if isinstance(message, Bundle) else ()
+                blocks = [decode_block(item.frame) for item in items if isinstance(item, Packed)]
             except WireError as error:
                 self._refuse(node, error)
             else:
@@ -234,7 +237,7 @@ class Downlink:
             self._send(node, SendAgain(join=True))
         elif isinstance(message, Roster):
             for hello in message.hellos:
-                name = _name(node, b"%d" % hello.pid)
+                name = _rank_name(node, hello.pid)
                 self._collector.process_message([name, encode(hello)], now, unix, Peer(0, node.number))
         elif isinstance(message, ViewerRequest):
             self._take_request(_name(node, message.viewer), message.request)
@@ -242,9 +245,9 @@ class Downlink:
             if not self._came(message.view, node.number):
                 raise WireError("output that this hub did not request, or output of another node's rank")
         else:
-            self._bundle(node, message, deque(blocks), now, unix)
+            self._process_bundle(node, message, iter(blocks), now, unix)
 
-    def _bundle(self, node: Node, bundle: Bundle, blocks: deque[NodeBlock], now: float, unix: float) -> None:
+    def _process_bundle(self, node: Node, bundle: Bundle, blocks: Iterator[NodeBlock], now: float, unix: float) -> None:
         if bundle.seq <= node.seq:
             return
         if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
@@ -256,34 +259,27 @@ class Downlink:
             node.stopping = True
             self._stop()
         node.over = node.over or bundle.over
-        places = deque(packed.place for packed in bundle.blocks)
-        for place, item in enumerate(bundle.items):
-            self._take_blocks(node, blocks, places, place, now, unix)
-            if item.frame:
-                name, peer = _name(node, b"%d" % item.pid), Peer(0, node.number)
-                self._collector.process_message([name, item.frame], now, unix, peer, later_us=min(node.later_us))
-            elif process := self._store.registry.processes.get(process_key(item.pid, node.number)):
-                was_gone = process.gone
-                self._collector.note_process_end(process, now, left=item.left, end=item.end, steps=item.steps)
-                if (
-                    process.dead
-                    and not was_gone
-                    and not self._store.winding_down(unix)
-                    and not any(process.failed_of(failure) for failure in self._store.failures)
-                ):
-                    text = f"rank {process.rank} (pid {item.pid} on {node.host}) exited unexpectedly"
-                    self._store.add_event(unix, "critical" if self._store.blames_the_gone else "info", text)
-        self._take_blocks(node, blocks, places, len(bundle.items), now, unix)
+        later_us, peer = min(node.later_us), Peer(0, node.number)
+        for item in bundle.items:
+            if isinstance(item, RankFrame):
+                name = _rank_name(node, item.pid)
+                self._collector.process_message([name, item.frame], now, unix, peer, later_us=later_us)
+            elif isinstance(item, ProcessEnd):
+                self._process_end(node, item, now, unix)
+            else:
+                self._collector.take_block(next(blocks), node.number, partial(_rank_name, node), now, unix, later_us)
 
-    def _take_blocks(
-        self, node: Node, blocks: deque[NodeBlock], places: deque[int], place: int, now: float, unix: float
-    ) -> None:
-        """Process the blocks that belong before the item `place` of the bundle; `places` has the place of each."""
-        while places and places[0] <= place:
-            places.popleft()
-            self._collector.take_block(
-                blocks.popleft(), node.number, lambda pid: _name(node, b"%d" % pid), now, unix, min(node.later_us)
-            )
+    def _process_end(self, node: Node, ended: ProcessEnd, now: float, unix: float) -> None:
+        store = self._store
+        process = store.registry.processes.get(process_key(ended.pid, node.number))
+        if process is None:
+            return
+        was_gone = process.gone
+        self._collector.note_process_end(process, now, left=ended.left, end=ended.end, steps=ended.steps)
+        has_failed = any(process.failed_of(failure) for failure in store.failures)
+        if process.dead and not (was_gone or has_failed or store.winding_down(unix)):
+            text = f"rank {process.rank} (pid {ended.pid} on {node.host}) exited unexpectedly"
+            store.add_event(unix, "critical" if store.blames_the_gone else "info", text)
 
     def _ask_again(self, node: Node, now: float, *, join: bool = False) -> None:
         if now - node.again_at >= ASK_NODE_AGAIN_S:
@@ -296,7 +292,7 @@ class Downlink:
         if node is None or not pid.isdigit():
             return False
         if isinstance(message, AskedOfRank):
-            self._send(node, Locate.from_request(int(pid), message))
+            self._send(node, Locate(int(pid), message))
         elif isinstance(message, Welcome) and not message.has_hello:
             self._ask_again(node, now, join=True)
         return True
@@ -395,3 +391,7 @@ class Downlink:
 def _name(node: Node, connection: bytes) -> bytes:
     """Return the name that this hub gives to a connection on another node."""
     return b"N%d/%b" % (node.number, connection)
+
+
+def _rank_name(node: Node, pid: int) -> bytes:
+    return _name(node, b"%d" % pid)

@@ -26,7 +26,6 @@ from ddpmon.messages import Stack, WireError
 from ddpmon.messages.dumps import parse_frames
 from ddpmon.messages.folder import STACKS, Places
 from ddpmon.messages.signals import STACK_SIGNAL
-from ddpmon.messages.wire import check_stack
 from ddpmon.runs import Process, plain_file, proc
 from ddpmon.store.processes import RankProcess
 
@@ -184,7 +183,6 @@ class SilentRanks:
                 frames=stack_frames,
                 own=own[0] if own else None,
             )
-            check_stack(stack)
         except (OSError, WireError):
             return None
         return stack if stack_frames else None

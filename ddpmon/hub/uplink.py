@@ -32,11 +32,12 @@ from ddpmon.messages.nodes import (
     End,
     FetchOutput,
     FromNode,
-    Item,
     Join,
     Joined,
     Locate,
     Output,
+    ProcessEnd,
+    RankFrame,
     Recorded,
     Roster,
     SendAgain,
@@ -102,7 +103,7 @@ class Uplink:
         job_key: str | None = None,
     ) -> None:
         """Make the socket without connecting it."""
-        self._key = keys.public if job_key else ""
+        self._key = keys.public if job_key else None
         own = curve_keys.of_job(job_key, "node") if job_key else keys
         self.socket = curve_socket(context, zmq.DEALER, own, MAX_ROOT_FRAME_BYTES)
         self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
@@ -159,16 +160,16 @@ class Uplink:
         """Queue a message of a rank for the root."""
         if isinstance(message, Hello):
             if self._joined:  # else the Roster will contain it
-                self._bundles.add(Item(message.pid, encode(self._introduced(message))))
+                self._bundles.add(RankFrame(message.pid, encode(self._introduced(message))))
         elif isinstance(message, Batch):
             self._bundles.add(message)
         elif not isinstance(message, Meeting):
-            self._bundles.add(Item(process.hello.pid, encode(message)))
+            self._bundles.add(RankFrame(process.hello.pid, encode(message)))
             self._urgent = True
 
     def queue_process_end(self, process: RankProcess, end: End | None = None) -> None:
         """Queue the report that a rank's process has ended. end: how it ended, according to the logs, if known."""
-        self._bundles.add(Item(process.hello.pid, b"", left=process.left, end=end, steps=process.steps))
+        self._bundles.add(ProcessEnd(process.hello.pid, process.left, end, process.steps))
         self._urgent = True
 
     def queue_run_end(self) -> None:

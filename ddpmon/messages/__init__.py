@@ -6,12 +6,12 @@
 - Between the hubs of several machines: `nodes`.
 - Between viewers and hub: `view_requests` declares the requests, `viewers` the snapshot, `rank_view` its row of a rank,
   `view_parts` its parts that are sent on request, `cells` the byte values of its charts, `changes` its delta encoding.
-- Checks: `wire` encodes and checks messages, `snapshots` checks snapshots.
+- Encoding: `wire` encodes, decodes and checks messages.
 - Files: `folder` describes the files that ranks leave in the run's folder, `guarded_socket` connects to its sockets.
 
 Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
-both directions of version skew decode. The decoder checks types and ranges; `wire` checks that fields fit together,
-because a damaged frame can still decode. A message with an invalid value is refused as a whole.
+both directions of version skew decode. A damaged frame can still decode, so the structs declare the ranges of their
+fields, and check that these fit together. A message with an invalid value is refused as a whole.
 
 Clocks: `_us` times are CLOCK_MONOTONIC of the sending node in microseconds; `_at` times are Unix seconds.
 Times inside a step are whole microseconds.
@@ -26,7 +26,6 @@ from ddpmon.messages.quantities import *
 from ddpmon.messages.rank_view import *
 from ddpmon.messages.ranks import *
 from ddpmon.messages.setup import *
-from ddpmon.messages.snapshots import *
 from ddpmon.messages.stack_samples import *
 from ddpmon.messages.steps import *
 from ddpmon.messages.view_parts import *

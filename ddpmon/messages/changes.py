@@ -15,10 +15,9 @@ from msgspec import UNSET, UnsetType
 
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.rank_view import RankView
-from ddpmon.messages.snapshots import check_snapshot
 from ddpmon.messages.viewers import Series, Snapshot
-from ddpmon.messages.vocabulary import Count, Rank
-from ddpmon.messages.wire import WireError, decode
+from ddpmon.messages.vocabulary import Count, Rank, WireError
+from ddpmon.messages.wire import check_ranks, decode
 
 LARGEST_BYTES = 1 << 28
 """Largest size of a decompressed answer in bytes; an answer about the largest world takes half of it."""
@@ -118,7 +117,7 @@ def apply_changes(base: Snapshot | None, frame: bytes) -> Snapshot:
             raise WireError("an incomplete answer") from None
     else:
         shot = msgspec.structs.replace(before, **values, ranks=_with_columns(before.ranks, news.rows))
-    check_snapshot(shot)
+    check_ranks(shot)
     return shot
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.stack_samples import MAX_SAMPLED_S
-from ddpmon.messages.vocabulary import OWN_PHASES, Amount, Count, Micros, Pid, Rank, StepCount, Text
+from ddpmon.messages.vocabulary import OWN_PHASES, Amount, Count, Micros, Pid, Rank, StepCount, Text, require
 
 MAX_PROFILED_STEPS = 50
 MAX_PROFILED_RANKS = 16
@@ -76,6 +76,9 @@ class Track(msgspec.Struct, array_like=True):
     `Profile.begin_us`."""
     lengths_us: Slices
 
+    def __post_init__(self) -> None:
+        require(len(self.names) == len(self.starts_us) == len(self.lengths_us), "slices", self.name)
+
 
 class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     """A rank's answer to `ProfileSteps`."""
@@ -106,6 +109,12 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     """Number of slices that were left out of the tracks."""
     flops: Amount = 0.0
     """Number of floating-point operations of the model in one step, if requested."""
+
+    def __post_init__(self) -> None:
+        require(self.first_step <= self.last_step, "profiled steps", self.first_step)
+        require(not self.operators or (self.steps > 0 and self.span_us > 0), "length of steps", self.steps)
+        for track in self.tracks:
+            require(max(track.names, default=-1) < len(self.names), "name of a slice", track.name)
 
 
 class ProfiledRank(msgspec.Struct, frozen=True):

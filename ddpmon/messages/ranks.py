@@ -18,15 +18,18 @@ from ddpmon.messages.vocabulary import (
     DIGEST_SUBJECTS,
     MAX_FRAMES,
     MAX_LOGGED,
+    MAX_NAME,
     MAX_RESTART,
     MAX_SCOPES,
     MAX_STEPS_PER_BATCH,
+    MAX_TEXT,
     MAX_US,
     MAX_WORLD,
     OWN_PHASES,
     PHASES,
     SCALED_UPDATES,
     STAGES,
+    Frames,
     Micros,
     Name,
     Pid,
@@ -34,12 +37,25 @@ from ddpmon.messages.vocabulary import (
     SmallCount,
     StepCount,
     StepNumber,
+    Words,
+    require,
 )
 
 Records = Meta(max_length=MAX_STEPS_PER_BATCH)
 """Limit of the length of a list of records in a batch."""
+MAX_FACTS = 256
+MAX_ADDRESSES = 16
 Stage: TypeAlias = Annotated[int, Meta(ge=0, lt=len(STAGES))]
 OwnPhase: TypeAlias = Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
+PhaseWord: TypeAlias = Annotated[str, Meta(pattern=f"^({'|'.join(PHASES)})\\Z")]
+GroupName: TypeAlias = Annotated[str, Meta(max_length=256)]
+"""Name of a process group."""
+ErrorText: TypeAlias = Annotated[str, Meta(max_length=2 * MAX_TEXT)]
+Facts: TypeAlias = Annotated[dict[Words, Words], Meta(max_length=MAX_FACTS)]
+NodeNumber: TypeAlias = Annotated[int, Meta(gt=0, lt=MAX_WORLD)]
+Key: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z")]
+"""CURVE key of a hub: 32 bytes in Z85."""
+Endpoint: TypeAlias = Annotated[str, Meta(pattern=r"^tcp://[0-9A-Za-z.:%_\-\[\]]{1,100}:[0-9]{1,5}\Z")]
 
 
 class Scalar(msgspec.Struct, array_like=True, gc=False):
@@ -57,7 +73,7 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     model: SmallCount
     """Number of the model. A rank counts its models in the order in which they were wrapped."""
     value: Micros
-    group: Annotated[str, Meta(max_length=256)] = ""
+    group: GroupName = ""
     """Name of the process group whose ranks hold replicas of the model; without DDP, a name made from the parameters'
     shapes."""
     sequence: Micros = 0
@@ -73,16 +89,16 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
 class Collective(msgspec.Struct, array_like=True, frozen=True):
     """A collective that a rank issued."""
 
-    name: str
+    name: Words
     """Name of the call, such as "all_reduce", or its role in DDP: "DDP's gradient all-reduce"."""
-    group: str = ""
+    group: Words = ""
     sequence: Micros | None = None
     """Number of the collective in its process group, or None if torch does not tell it."""
-    operation: str = ""
+    operation: Words = ""
     """Name under which torch records the collective ("all_reduce"), or "" if torch does not record it."""
-    inputs: str = ""
+    inputs: Words = ""
     """Shapes and types of its inputs, as torch records them: "(8, 1) Float"."""
-    outputs: str = ""
+    outputs: Words = ""
     """Shapes and types of its outputs, in the same form."""
     is_open: bool = False
     """True if it has not ended according to torch. On a GPU that may be so while the thread waits elsewhere."""
@@ -93,11 +109,11 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
 
     frame: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]
     """Index into the stack's frames."""
-    line: Micros
+    line: StepNumber
     """Line number of its `for`, `while` or `if`."""
-    first: Micros
+    first: StepNumber
     """Line number of the first line inside it; `last` is that of the last one."""
-    last: Micros
+    last: StepNumber
     is_loop: bool = True
 
 
@@ -112,15 +128,15 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     since_us: Micros
     """Moment at which the current step began."""
     phase: OwnPhase
-    frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
-    """Python frames, innermost first, such as "train.py:12 main", without those of ddpmon."""
+    frames: Frames
+    """Frames without those of ddpmon."""
     own: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)] | None = None
     """Index of the innermost frame that belongs to no library."""
     collective: Collective | None = None
     """The collective in which the thread is blocked, or else the last one it issued, as far as torch tells."""
     blocked: bool = False
     """True if the thread waits inside a collective for other ranks."""
-    issued: dict[str, Micros] = msgspec.field(default_factory=dict)
+    issued: dict[GroupName, Micros] = msgspec.field(default_factory=dict)
     """Sequence number of the last collective issued in each process group."""
     timeout_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
     """Timeout of the collective in which the thread waits, after which torch ends the run. None if it is unknown or the
@@ -133,6 +149,13 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     worker: Micros = 0
     """Pid of the DataLoader worker for which the thread waits, or 0 if it waits for none."""
 
+    def __post_init__(self) -> None:
+        require(self.own is None or self.own < len(self.frames), "own", self.own)
+        require(len(self.device) != 1, "device", self.device)
+        for scope in self.scopes:
+            require(scope.frame < len(self.frames), "frame of a scope", scope.frame)
+            require(scope.first <= scope.last, "lines of a scope", scope)
+
 
 class Layout(msgspec.Struct, array_like=True):
     """Parameters in one of DDP's buckets. DDP rebuilds its buckets after the first step, which gives a new layout."""
@@ -144,7 +167,7 @@ class Layout(msgspec.Struct, array_like=True):
     index: Micros
     """DDP's index of the bucket; 0 is the first that is handed over for reduction."""
     payload_bytes: Micros
-    parameters: list[str] = msgspec.field(default_factory=list)
+    parameters: list[Words] = msgspec.field(default_factory=list)
     """Names of the bucket's parameters; a very long list is truncated."""
 
 
@@ -152,25 +175,25 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Facts about a rank: the first message that it sends on a connection, and again whenever a field changes."""
 
     protocol: SmallCount
-    run_id: str
+    run_id: Words
     rank: Rank
     local_rank: Rank
     world_size: Annotated[int, Meta(gt=0, le=MAX_WORLD)]
     node_rank: Rank
-    host: str
+    host: Words
     pid: Pid
     stage: Stage
     restart: Annotated[int, Meta(ge=0, lt=MAX_RESTART)] = 0
     """torchrun's restart count: a new attempt of the same rank."""
-    device: str = "cpu"
+    device: Words = "cpu"
     """Device as torch names it: "cpu" or "cuda:K"."""
-    device_name: str = ""
-    backend: str = ""
-    torch_version: str = ""
+    device_name: Words = ""
+    backend: Words = ""
+    torch_version: Words = ""
     parameters: Micros = 0
     gradient_bytes: Micros = 0
     buffer_bytes: Micros = 0
-    notes: list[str] = msgspec.field(default_factory=list)
+    notes: Annotated[list[Words], Meta(max_length=MAX_FACTS)] = msgspec.field(default_factory=list)
     """Measurements that are not possible here, one sentence each ("NVML: not found")."""
     device_clock: bool = False
     """True if its steps are timed on its GPU: their lengths are exact, and `end_us` is an estimate."""
@@ -181,10 +204,10 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     parallelism: Name = ""
     """Kind of parallel training, such as DDP or FSDP2 of `vocabulary`. It is "" until the first step is over, and if
     the kind cannot be detected."""
-    unmeasured: Annotated[list[str], Meta(max_length=len(PHASES))] = msgspec.field(default_factory=list)
+    unmeasured: Annotated[list[PhaseWord], Meta(max_length=len(PHASES))] = msgspec.field(default_factory=list)
     """Phases of PHASES that are not measured in this kind of training, because they are part of `other` or because
     there is no other rank to wait for."""
-    missing: dict[str, str] = msgspec.field(default_factory=dict)
+    missing: Facts = msgspec.field(default_factory=dict)
     """Reasons why BUCKETS, GPU_COUNTERS or STEPS are missing. Each reason is also one of `notes`."""
     through: SmallCount = 0
     """Node whose hub passed the message on, or 0 if the rank sent it to this hub directly. Hubs set it."""
@@ -196,7 +219,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     counter_fd: Annotated[int, Meta(ge=-1, lt=1 << 31)] = -1
     """The process's file descriptor of its `step_counter`, or -1 if it has none."""
     setup: Setup = msgspec.field(default_factory=Setup)
-    configuration: dict[str, str] = msgspec.field(default_factory=dict)
+    configuration: Facts = msgspec.field(default_factory=dict)
     """Settings that should be the same on all ranks: communication variables of its environment, its script, each
     argument."""
     gpu_users: GpuUsers = []
@@ -209,6 +232,9 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """Number of steps that the other ranks had already counted when ddpmon was attached to this rank."""
     gpu: Name = ""
     """UUID of its GPU or MIG instance, or "" if it has none, or the probe does not know it yet."""
+
+    def __post_init__(self) -> None:
+        require(self.rank < self.world_size, "rank", self.rank)
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
@@ -258,6 +284,9 @@ class Batch(BatchHead, array_like=True, tag="batch"):
     """Number of consecutive updates made in evaluation mode after the model had been in training mode. 0 if the model
     behaves the same in both modes."""
 
+    def __post_init__(self) -> None:
+        require(self.merged < self.seq, "merged", self.merged)
+
     @property
     def first_seq(self) -> int:
         """Return the number of the first batch that is merged into this one."""
@@ -270,11 +299,11 @@ class Failure(msgspec.Struct, array_like=True, tag="failure"):
     rank: Rank
     pid: Pid
     time_us: Micros
-    error: str
+    error: ErrorText
     """Type and message of the exception, in one line."""
-    traceback: str = ""
+    traceback: ErrorText = ""
     step: StepCount = 0
-    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    facts: Facts = msgspec.field(default_factory=dict)
     """Facts that the rank looked up to explain the exception, such as the process that holds a port."""
 
 
@@ -292,12 +321,12 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
 class Card(msgspec.Struct, array_like=True, tag="card"):
     """Contact data that a hub publishes in the store of the ranks' process group, for the hubs of other nodes."""
 
-    key: str
-    """CURVE public key of the hub, in Z85."""
-    run_id: str
-    addresses: list[str] = msgspec.field(default_factory=list)
+    key: Key
+    """Public key of the hub."""
+    run_id: Name
+    addresses: Annotated[list[Endpoint], Meta(max_length=MAX_ADDRESSES)] = msgspec.field(default_factory=list)
     """ZeroMQ endpoints on which the hub listens, if it is the root."""
-    admits: list[int] = msgspec.field(default_factory=list)
+    admits: Annotated[list[NodeNumber], Meta(max_length=MAX_WORLD)] = msgspec.field(default_factory=list)
     """Nodes whose hubs the root admits so far, if this hub is the root."""
 
 
@@ -309,12 +338,16 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     node: SmallCount
     """Number of the rank's own node: torchrun's GROUP_RANK, or counted by ddpmon if there is none."""
     nodes: Annotated[int, Meta(gt=1, le=MAX_WORLD)]
-    towards: str = ""
+    towards: Annotated[str, Meta(max_length=4 * MAX_NAME)] = ""
     """MASTER_ADDR, a host that every node can reach."""
     root: Card | None = None
     """Card of rank 0's hub, once that hub admits the hub of this rank."""
-    keys: dict[int, str] = msgspec.field(default_factory=dict)
+    keys: dict[NodeNumber, Key] = msgspec.field(default_factory=dict)
     """Public keys of the other nodes' hubs; only rank 0 reads them."""
+
+    def __post_init__(self) -> None:
+        require(self.node < self.nodes, "node", self.node)
+        require(all(node < self.nodes for node in self.keys), "node of a key", list(self.keys)[:4])
 
 
 FromRank: TypeAlias = Hello | Batch | Failure | Bye | Stack | StackSamples | Profile | Meeting

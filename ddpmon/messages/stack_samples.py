@@ -8,7 +8,19 @@ import msgspec
 from msgspec import Meta
 
 from ddpmon.messages.cpu_rivals import Cores
-from ddpmon.messages.vocabulary import MAX_FRAMES, OWN_PHASES, Amount, Micros, Name, Pid, Rank, StepCount, StepNumber
+from ddpmon.messages.vocabulary import (
+    MAX_FRAMES,
+    OWN_PHASES,
+    Amount,
+    Frames,
+    Micros,
+    Name,
+    Pid,
+    Rank,
+    StepCount,
+    StepNumber,
+    require,
+)
 
 MAX_SAMPLED_S = 300.0
 MAX_STACKS = 200
@@ -29,10 +41,13 @@ class SampledStack(msgspec.Struct, array_like=True, frozen=True):
     phase: Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
     count: StepNumber
     """Number of samples that showed this stack in this phase."""
-    frames: Annotated[list[str], Meta(max_length=MAX_FRAMES)]
+    frames: Frames
     """Frames in the form of `Stack.frames`; empty if this entry sums up several rare stacks."""
     own: Annotated[list[Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]], Meta(max_length=MAX_FRAMES)] = []
     """Indices of the frames that belong to no library, innermost first."""
+
+    def __post_init__(self) -> None:
+        require(all(index < len(self.frames) for index in self.own), "own", self.own)
 
 
 class DataReader(msgspec.Struct, array_like=True, frozen=True):
@@ -57,6 +72,9 @@ class DataReader(msgspec.Struct, array_like=True, frozen=True):
     """How often the stack of this worker was read while the rank waited for another worker."""
     idle: StepCount = 0
     """How many of these `checks` found it without work."""
+
+    def __post_init__(self) -> None:
+        require(self.running + self.blocked <= self.looks and self.idle <= self.checks, "states of a reader", self)
 
 
 class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
@@ -84,6 +102,10 @@ class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
     """Type of that file system, such as nfs4."""
     swapped_bytes: Micros = 0
     """Memory of the rank that is swapped out, in bytes."""
+
+    def __post_init__(self) -> None:
+        require(self.first_step + self.steps - 1 <= self.last_step, "sampled steps", self.steps)
+        require(sum(stack.count for stack in self.stacks) <= self.count, "samples", self.count)
 
     @property
     def sample_ms(self) -> float:

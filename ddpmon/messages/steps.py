@@ -7,7 +7,17 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.vocabulary import MAX_NAME, MAX_PHASE_NAMES, PAUSES, SYNC_KINDS, Micros, StepCount, StepNumber
+from ddpmon.messages.vocabulary import (
+    MAX_NAME,
+    MAX_PHASE_NAMES,
+    PAUSES,
+    PHASES,
+    SYNC_KINDS,
+    Micros,
+    StepCount,
+    StepNumber,
+    require,
+)
 
 PauseKind: TypeAlias = Annotated[int, Meta(ge=0, lt=len(PAUSES))]
 PhaseName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -46,6 +56,9 @@ class Pause(msgspec.Struct, array_like=True, gc=False):
     """Moments at which the pause began and ended, µs after the start of the step."""
     end_us: Micros
 
+    def __post_init__(self) -> None:
+        require(self.start_us <= self.end_us, "times of a pause", self)
+
 
 class Step(msgspec.Struct, array_like=True, gc=False):
     """One step of one rank. The five phases, the blocked time of `syncs` and `pauses` add up to `length_us`."""
@@ -76,3 +89,16 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     pauses: list[Pause] = msgspec.field(default_factory=list)
     backwards: StepCount = 1
     """Number of backward calls in the step: more than one under gradient accumulation."""
+
+
+def check_step(step: Step) -> None:
+    """Check that the times of a step fit together, or raise a WireError that names the field."""
+    require(step.length_us <= step.end_us, "length_us", step.length_us)
+    own_us = step.data_us + step.forward_us + step.backward_us + step.optimizer_us + step.other_us
+    require(own_us <= step.length_us + len(PHASES), "phases", own_us)
+    for sync in step.syncs:
+        require(sync.arrival_us <= sync.end_us <= step.length_us + 1, "times of a synchronisation", sync)
+    for pause in step.pauses:
+        require(pause.end_us < step.length_us + 2, "times of a pause", pause)
+    for bucket in step.buckets:
+        require(bucket.launch_us <= bucket.end_us, "times of a bucket", bucket)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from ddpmon.messages.ranks import Stack
-from ddpmon.messages.vocabulary import SYNC_GRADIENTS, SYNC_KINDS, Count, Rank, Seconds, Text
+from ddpmon.messages.vocabulary import (
+    HEAT_MOST,
+    PRINTED_LINES,
+    SYNC_GRADIENTS,
+    SYNC_KINDS,
+    Count,
+    Rank,
+    Seconds,
+    Text,
+    require,
+    require_equal_lengths,
+)
 
 
 class AllReduceView(msgspec.Struct, frozen=True):
@@ -63,6 +74,11 @@ class SeriesView(msgspec.Struct, frozen=True):
     last_s: Seconds = 0.0
     """Moment of the quantity's last value, in seconds since the run started."""
 
+    def __post_init__(self) -> None:
+        lists = self.seconds, self.steps, self.low, self.median, self.high, self.worst
+        require_equal_lengths(lists, "points of a quantity over time")
+        require(self.merged > 0, "steps in a point of a quantity over time", self.merged)
+
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     """A row of the heat map: one rank, or several ranks of which each column shows the worst value."""
@@ -108,6 +124,11 @@ class HeatView(msgspec.Struct, frozen=True):
     moments: list[Seconds | None] = msgspec.field(default_factory=list)
     """Moments at which HEAT_MOMENTS columns ended, in seconds since the run started. These columns are spaced evenly
     from the first to the last."""
+
+    def __post_init__(self) -> None:
+        require(len(self.rows) <= HEAT_MOST and self.columns <= HEAT_MOST, "rows of a heat map", len(self.rows))
+        require(len(self.cells) == len(self.rows) * self.columns, "cells of a heat map", len(self.cells))
+        require(self.steps > 0 and all(row.count > 0 for row in self.rows), "steps or ranks of a heat map", 0)
 
 
 class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
@@ -163,6 +184,9 @@ class TimelineView(msgspec.Struct, frozen=True):
     longest_since: Count = 0
     """First step that was examined for `longest`."""
 
+    def __post_init__(self) -> None:
+        require(self.ranks >= len(self.rows), "ranks of the last steps", self.ranks)
+
 
 class CostView(msgspec.Struct, frozen=True):
     """Cost of all-reduce, and the efficiencies, over steps that a viewer selects instead of the snapshot's window."""
@@ -198,6 +222,9 @@ class PrintedView(msgspec.Struct, frozen=True):
     lines: list[PrintedLine] = msgspec.field(default_factory=list)
     why: Text = ""
     """Text that says why there is no output, or "" if there is some."""
+
+    def __post_init__(self) -> None:
+        require(len(self.lines) <= min(PRINTED_LINES, self.total), "lines of a rank's output", len(self.lines))
 
 
 class StackView(msgspec.Struct, frozen=True):
@@ -246,6 +273,11 @@ class CoursesView(msgspec.Struct, frozen=True):
     last_step: Count = 0
     host: Text = ""
     """Host of the cores, if the courses are of cores."""
+
+    def __post_init__(self) -> None:
+        require(self.columns <= HEAT_MOST and self.per_column > 0, "columns of courses", self.columns)
+        cells = [cells for course in self.courses for cells in (course.cells, course.peers or course.cells)]
+        require(all(len(each) == self.columns for each in cells), "lengths of courses", [*map(len, cells)][:4])
 
 
 class InspectView(msgspec.Struct, frozen=True):

@@ -9,16 +9,24 @@ from msgspec import Meta
 
 from ddpmon.messages.profiles import MAX_PROFILED_STEPS, PeakFlops
 from ddpmon.messages.vocabulary import (
+    COST_WINDOWS,
+    DEVICE_COURSES,
+    HEAT_METRICS,
     HEAT_MOST,
+    HEAT_STEPS,
     LOGGED,
     MAX_LOGGED,
     MAX_PHASE_NAMES,
     MAX_STEP,
     MAX_US,
     MAX_WORLD,
+    OWN_PHASES,
+    SAMPLE_SECONDS,
     SERIES_MOST,
+    WHOLE_RUN,
     Rank,
     StepCount,
+    require,
 )
 
 RankSpans: TypeAlias = tuple[tuple[Rank, Rank], ...]
@@ -26,6 +34,24 @@ RankSpans: TypeAlias = tuple[tuple[Rank, Rank], ...]
 CellCount: TypeAlias = Annotated[int, Meta(gt=0, le=HEAT_MOST)]
 """Number of rows or columns of a chart."""
 _QuantityName: TypeAlias = Annotated[str, Meta(max_length=len(LOGGED) + MAX_LOGGED)]
+_SERIES_OF_CELLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "heat": (HEAT_METRICS, (*HEAT_STEPS, WHOLE_RUN)),
+    "heat_phases": (OWN_PHASES, (*HEAT_STEPS, WHOLE_RUN)),
+    "inspect": ((), HEAT_STEPS),
+    "strips": ((), HEAT_STEPS),
+    "sync": ((), HEAT_STEPS),
+    "samples": (DEVICE_COURSES, SAMPLE_SECONDS),
+    "cores": ((), SAMPLE_SECONDS),
+}
+"""Names of quantities, and numbers of steps or seconds per column, that each part of a ViewRequest may request."""
+
+
+def _check_spans(spans: RankSpans | None) -> None:
+    """Check that spans are in ascending order, so that there are never more of them than ranks."""
+    end = -1
+    for first, last in spans or ():
+        require(end < first <= last, "ranks", (first, last))
+        end = last
 
 
 class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -49,6 +75,9 @@ class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
     end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
     """End of that stretch in seconds since the run started, or None for now."""
 
+    def __post_init__(self) -> None:
+        _check_spans(self.ranks)
+
     @property
     def listed(self) -> list[int]:
         """Return the numbers of all ranks in the request's spans."""
@@ -69,6 +98,9 @@ class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
     """True to include a list of the run's longest steps."""
     step: Annotated[int, Meta(ge=0, le=MAX_STEP)] = 0
     """Number of the step to show, one of the longest, or 0 to show the last steps."""
+
+    def __post_init__(self) -> None:
+        _check_spans(self.ranks)
 
 
 class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -99,6 +131,20 @@ class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
     """The cores of the hub's machine, one by one."""
     profile: bool = False
     """True to include the latest profile of ranks."""
+
+    def __post_init__(self) -> None:
+        require(self.cost in (None, *COST_WINDOWS), "steps that the cost is of", str(self.cost)[:40])
+        require(self.series is None or len(self.series.quantities) == 1, "quantities", self.series)
+        require(self.inspect is None or bool(self.inspect.ranks), "ranks to inspect", None)
+        for part, (names, per_column) in _SERIES_OF_CELLS.items():
+            request: SeriesRequest | None = getattr(self, part)
+            if request is not None:
+                require(set(request.quantities) <= set(names), "quantities", request.quantities[:8])
+                require(request.per_column in per_column, "steps or seconds in a column", request.per_column)
+                require(request.columns <= HEAT_MOST, "columns", request.columns)
+                # A screen has no more lines than this. Rows of a heat map may cover several ranks.
+                few = sum(last - first + 1 for first, last in request.ranks or ()) <= HEAT_MOST
+                require(few or part.startswith("heat"), "ranks", request.ranks)
 
 
 def merge_requests(*view_requests: ViewRequest) -> ViewRequest:

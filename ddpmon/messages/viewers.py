@@ -24,7 +24,18 @@ from ddpmon.messages.view_parts import (
     StackView,
     TimelineView,
 )
-from ddpmon.messages.vocabulary import LOGGED, LOSS_OF, Count, Rank, Seconds, Text, WorldSize
+from ddpmon.messages.vocabulary import (
+    LOGGED,
+    LOSS_OF,
+    Count,
+    Moment,
+    Rank,
+    Seconds,
+    Severity,
+    Text,
+    WorldSize,
+    require_equal_lengths,
+)
 
 
 class BucketView(msgspec.Struct, frozen=True):
@@ -74,14 +85,15 @@ class Series(msgspec.Struct, frozen=True):
     median: list[float | None] = msgspec.field(default_factory=list)
     high: list[float | None] = msgspec.field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        require_equal_lengths((self.seconds, self.low, self.median, self.high), "points of a series")
+
 
 class Event(msgspec.Struct, frozen=True):
     """Something that happened to the run, as one sentence."""
 
-    at: Seconds
-    """Moment of the event, in Unix seconds."""
-    severity: Text
-    """"info", "warn" or "critical"."""
+    at: Moment
+    severity: Severity
     text: Text
 
 
@@ -113,7 +125,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A problem that the evidence proves. The schema of the report describes the fields."""
 
     kind: Text
-    severity: Text
+    severity: Severity
     text: Text
     ranks: list[Rank] = msgspec.field(default_factory=list)
     phase: Text | None = None

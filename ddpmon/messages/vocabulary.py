@@ -1,7 +1,8 @@
-"""Constants of the messages: phases, kinds of synchronisation, stages of a rank, states of a run, limits and ranges."""
+"""Constants of the messages (phases, kinds of synchronisation, stages, states, limits), ranges, and their error."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Sized
 from enum import IntEnum
 from typing import Annotated, TypeAlias
 
@@ -143,6 +144,9 @@ Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_US)]
 """Number of steps, of bytes or of anything else that is counted."""
 Seconds: TypeAlias = Annotated[float, Meta(ge=-MAX_US, le=MAX_US)]
 """A moment or a span of time in seconds, always finite."""
+Moment: TypeAlias = Annotated[float, Meta(ge=0, lt=MAX_US / 1e6)]
+"""A moment in Unix seconds."""
+Severity: TypeAlias = Annotated[str, Meta(pattern=r"^(info|warn|critical)\Z")]
 Text: TypeAlias = Annotated[str, Meta(max_length=4 * MAX_TEXT)]
 Pid: TypeAlias = Annotated[int, Meta(gt=0, le=1 << 22)]
 Micros: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_US)]
@@ -152,6 +156,24 @@ StepNumber: TypeAlias = Annotated[int, Meta(gt=0, lt=MAX_STEP)]
 """Number of a step or of another thing that is counted from 1."""
 SmallCount: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+Words: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
+Frames: TypeAlias = Annotated[list[Words], Meta(max_length=MAX_FRAMES)]
+"""Python frames of a stack, innermost first, such as "train.py:12 main"."""
 Amount: TypeAlias = Annotated[float, Meta(ge=0, lt=MAX_US)]
 """A measured value that is not negative and always finite."""
 Celsius: TypeAlias = Annotated[float, Meta(ge=-300, lt=MAX_US)]
+
+
+class WireError(ValueError):
+    """A frame is no message of ddpmon, or holds impossible values."""
+
+
+def require(ok: bool, name: str, value: object) -> None:
+    """Raise a WireError that names a field and its value if `ok` is false."""
+    if not ok:
+        raise WireError(f"{name} out of range: {value}")
+
+
+def require_equal_lengths(lists: Sequence[Sized], name: str) -> None:
+    """Raise a WireError that names lists which belong together if they are not equally long."""
+    require(len({len(each) for each in lists}) == 1, name, [len(each) for each in lists])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.ledger import Judged
@@ -19,22 +20,21 @@ from ddpmon.messages import (
     MAX_US,
     MAX_WORLD,
     STAGE_TRAINING,
-    STAGES,
-    Digest,
     Event,
     Failure,
     Hello,
     Layout,
+    Micros,
+    Pid,
+    Rank,
     Refusal,
     Sample,
     Scalar,
     Stack,
-    check_hello,
-    check_stack,
+    Stage,
+    StepCount,
 )
-from ddpmon.messages.nodes import End, check_end
-from ddpmon.messages.wire import check_layout
-from ddpmon.recording import schema
+from ddpmon.messages.nodes import End
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.tables import TABLES
 from ddpmon.runs import Process, Run
@@ -51,19 +51,16 @@ TYPICAL_STEPS = 100
 UNKNOWN_STEP_US = 1000
 BEYOND = 10
 """Factor by which a process may exceed the number of steps that its run had time for."""
-_SEVERITIES = ("info", "warn", "critical")
-Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_US)]
-Moment = Annotated[float, msgspec.Meta(ge=0, lt=MAX_US / 1e6)]
-"""A moment in Unix seconds."""
-Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WORLD)]
+FAILURES = msgspec.msgpack.Decoder(Failure)
+FINDINGS = msgspec.msgpack.Decoder(EpisodeRecord)
+JUDGED = msgspec.msgpack.Decoder(Judged)
+LAYOUTS = msgspec.msgpack.Decoder(Layout)
+REFUSALS = msgspec.msgpack.Decoder(list[Refusal])
+UNARMED = msgspec.msgpack.Decoder(list[Unarmed])
 _CHECKPOINTS = msgspec.msgpack.Decoder(Checkpoint)
-_FINDINGS = msgspec.msgpack.Decoder(EpisodeRecord)
 """These decoders are made at import, because msgspec crashes if two threads use a type for the first time at once."""
 
 _T = TypeVar("_T")
-
-
-PROCESSES = tuple(column.name for column in TABLES["processes"])
 
 
 def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T], int]:
@@ -78,11 +75,8 @@ def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T]
 
 
 def checked_sample(row: Sequence[Any]) -> Sample:
-    """Return the sample in a row of schema.SAMPLES."""
-    made = msgspec.convert(msgspec.structs.astuple(schema.sample_of(row)), Sample)
-    if not all(map(math.isfinite, (value for value in row if isinstance(value, float)))):
-        raise ValueError("a sample that is not a number")
-    return made
+    """Return the sample in a row of schema.SAMPLE_FIELDS. SQLite has no booleans, so the row has numbers instead."""
+    return msgspec.convert(row, Sample, strict=False)
 
 
 def checked_scalar(row: Sequence[Any]) -> Scalar:
@@ -91,194 +85,81 @@ def checked_scalar(row: Sequence[Any]) -> Scalar:
     return msgspec.convert((step, name, float(value)), Scalar)
 
 
-def checked_digest(row: Sequence[Any]) -> Digest:
-    """Return the digest in a row of its fields."""
-    return msgspec.convert(tuple(row), Digest)
-
-
-def checked_layout(row: Sequence[Any]) -> Layout:
-    """Return the bucket layout in a row of its number and its blob."""
-    number, blob = row
-    made = msgspec.msgpack.decode(blob, type=Layout)
-    check_layout(made)
-    if made.number != number:
-        raise ValueError("a bucket layout with a wrong number")
-    return made
-
-
-def checked_failure(row: Sequence[Any]) -> Failure:
-    """Return the exception in a row of `failures`."""
-    (blob,) = row
-    made = msgspec.msgpack.decode(blob, type=Failure)
-    if not (0 <= made.rank < MAX_WORLD and 0 <= made.time_us < MAX_US and 0 <= made.step < MAX_STEP):
-        raise ValueError("a failure without a rank or a time")
-    return made
-
-
 def checked_silence(row: Sequence[Any]) -> Silence:
     """Return the silence in a row of `silences`."""
-    attempt, first, last, blob = row
-    ranks = msgspec.msgpack.decode(blob, type=tuple[Rank, ...])
-    made = msgspec.convert({"attempt": attempt, "first_step": first, "last_step": last, "ranks": ranks}, Silence)
-    if not (0 <= made.attempt < MAX_WORLD and 0 < made.first_step <= made.last_step < MAX_STEP):
-        raise ValueError("a silence without steps")
-    return made
+    *steps, ranks = row
+    return msgspec.convert((*steps, msgspec.msgpack.decode(ranks)), Silence)
 
 
 def checked_event(row: Sequence[Any]) -> Event:
     """Return the event in a row of moment, severity and text."""
-    at, severity, text = row
-    made = msgspec.convert({"at": at, "severity": severity, "text": text}, Event)
-    if severity not in _SEVERITIES or not 0 <= made.at < MAX_US / 1e6:
-        raise ValueError("an event without a time or a severity")
-    return made
+    return msgspec.convert(dict(zip(("at", "severity", "text"), row, strict=True)), Event)
 
 
-def checkpoint(row: Sequence[Any]) -> Checkpoint:
+def checkpoint(blob: bytes) -> Checkpoint:
     """Return the checkpoint that is recorded as `history`, or raise ValueError if a hub could not continue from it."""
-    (blob,) = row
     made = _CHECKPOINTS.decode(blob)
     SinceStart(made.since_start)
     PauseFilter(made.times)
     Histories.restored(made.histories)
-    if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
-        raise ValueError("a checkpoint without a step")
     if not all(0 < loss.step < MAX_STEP and not math.isfinite(loss.value) for loss in made.bad_losses):
         raise ValueError("a bad loss without a step, or a good loss")
     return made
 
 
-def checked_finding(row: Sequence[Any]) -> EpisodeRecord:
-    """Return the episode in a row of `findings`, or raise ValueError if a ledger could not continue from it."""
-    record, number, blob = row
-    made = _FINDINGS.decode(blob)
-    if (made.record, made.number) != (record, number) or not (0 < record < MAX_STEP and 0 < number < MAX_STEP):
-        raise ValueError("an episode that belongs to another finding")
-    steps = made.begin_step, made.last_step, made.end_step
-    if not all(0 <= step <= MAX_STEP for step in steps) or not 0 <= made.attempt < MAX_WORLD:
-        raise ValueError("a finding without a step or an attempt")
-    if not 0 < made.times < MAX_STEP:
-        raise ValueError("a finding that never began")
-    moments = (made.reported_at, made.grave_at, made.ended_at, made.replaced_at)
-    if not all(0 <= at < MAX_US / 1e6 for at in moments if at is not None):
-        raise ValueError("a finding without a time")
-    if not abs(made.cost_s or 0.0) < MAX_US / 1e6:
-        raise ValueError("a cost that is not a time")
-    if (made.ended is None) != (made.ended_at is None) or made.finding.until_step is not None:
-        raise ValueError("a finding that has ended and still lasts")
-    if made.ended is not None and made.ended.until_step is None:
-        raise ValueError("a finding that ended without a step")
-    words = (made.finding, made.ended or made.finding)
-    if any(one.severity not in _SEVERITIES for one in words) or made.severity not in _SEVERITIES:
-        raise ValueError("a finding without a severity")
-    return made
-
-
-def checked_judged_step(row: Sequence[Any]) -> Judged:
-    """Return the step up to which a hub judged the run, which is recorded as `judged`."""
-    (blob,) = row
-    made = msgspec.msgpack.decode(blob, type=Judged)
-    if not (0 <= made.step < MAX_STEP and 0 <= made.attempt < MAX_WORLD):
-        raise ValueError("an analysis that ends at no step")
-    return made
-
-
-def checked_unarmed(row: Sequence[Any]) -> list[Unarmed]:
-    """Return the processes that ran torch without the probe, which are recorded as `unarmed`."""
-    (blob,) = row
-    return msgspec.msgpack.decode(blob, type=list[Unarmed])
-
-
-def checked_refusals(row: Sequence[Any]) -> list[Refusal]:
-    """Return the refused values that are recorded as `refused`."""
-    (blob,) = row
-    return msgspec.msgpack.decode(blob, type=list[Refusal])
-
-
-class _Row:
-    """Reader of a row of PROCESSES. It replaces impossible values by defaults, and then sets `whole` to False."""
-
-    def __init__(self, row: Sequence[Any]) -> None:
-        self._values = dict(zip(PROCESSES, row, strict=True))
-        self.whole = True
-
-    def count(self, name: str, most: int = MAX_US, *, otherwise: int = 0) -> int:
-        value = self._values[name]
-        if isinstance(value, int) and 0 <= value < most:
-            return value
-        self.whole = False
-        return otherwise
-
-    def optional_count(self, name: str) -> int | None:
-        """Return a count, or None if it was not recorded or is impossible."""
-        return None if self._values[name] is None else self.count(name) or None
-
-    def difference(self, name: str) -> int | None:
-        """Return the difference of two clocks, or None if they are the same clock."""
-        value = self._values[name]
-        if value is None or (isinstance(value, int) and abs(value) < MAX_US):
-            return value
-        self.whole = False
-        return None
-
-    def flag(self, name: str) -> bool:
-        return bool(self.count(name, 2))
-
-    def blob(self, name: str, kind: type[_T], check: Callable[[_T], None]) -> _T | None:
-        value = self._values[name]
-        if value is None:
-            return None
-        try:
-            made = msgspec.msgpack.decode(value, type=kind)
-            check(made)
-        except UNREADABLE:
-            self.whole = False
-            return None
-        return made
+PROCESSES = tuple(column.name for column in TABLES["processes"])
+_PROCESS_FIELDS: dict[str, tuple[Any, Any]] = {
+    "id": (StepCount, 0),
+    "attempt": (Annotated[int, Meta(ge=-1, lt=MAX_WORLD)], 0),
+    "start_ticks": (Micros | None, None),
+    "stage": (Stage, 0),
+    "seq": (Micros, 0),
+    "steps": (Micros, MAX_US),
+    "last_step": (Micros, MAX_US),
+    "records": (Micros, MAX_US),
+    "dropped": (Micros, 0),
+    "total_steps": (Micros | None, None),
+    "epoch": (Micros | None, None),
+    "epochs": (Micros | None, None),
+    "later_us": (Annotated[int, Meta(gt=-MAX_US, lt=MAX_US)] | None, None),
+    "left": (bool, False),
+    "dead": (bool, False),
+    "ended_us": (Micros | None, None),
+    "unsynchronised": (Micros, 0),
+    "unsynchronised_at": (Micros, 0),
+}
+"""Columns of `processes` that hold numbers: the type, and the value that replaces an impossible one. An impossible
+count of steps becomes MAX_US, which is larger than any possible count."""
+_PROCESS_BLOBS = {name: msgspec.msgpack.Decoder(kind) for name, kind in {"end": End, "stack": Stack}.items()}
+_HELLOS = msgspec.msgpack.Decoder(Hello)
 
 
 def checked_process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
-    """Return the process in a row of PROCESSES and whether the row is valid, or raise ValueError if it names none.
-
-    Impossible counts of steps become MAX_US, which is larger than any possible count.
-    """
-    cells = _Row(row)
-    number = cells.count("id", MAX_STEP)
-    hello = cells.blob("hello", Hello, check_hello)
+    """Return the process in a row of PROCESSES and whether the row is valid, or raise ValueError if it names none."""
+    cells = dict(zip(PROCESSES, row, strict=True))
+    values: dict[str, Any] = {}
+    is_whole = True
+    for name, (kind, default) in _PROCESS_FIELDS.items():
+        try:
+            values[name] = msgspec.convert(cells[name], kind, strict=kind is not bool)
+        except msgspec.ValidationError:
+            values[name], is_whole = default, False
+    for name, decoder in _PROCESS_BLOBS.items():
+        try:
+            values[name] = None if cells[name] is None else decoder.decode(cells[name])
+        except UNREADABLE:
+            values[name], is_whole = None, False
+    try:
+        hello = _HELLOS.decode(cells["hello"])
+    except UNREADABLE:
+        hello = None
     if hello is None or hello.run_id != run.id:
-        cells.whole = False
-        rank, pid = cells.count("rank", MAX_WORLD, otherwise=-1), cells.count("pid", (1 << 22) + 1)
-        if rank < 0 or not pid:
-            raise ValueError("a process without a rank or a process id")
-        host = row[PROCESSES.index("host")]
-        size = max(run.world_size, rank + 1)
-        hello = Hello(1, run.id, rank, rank, size, 0, host if isinstance(host, str) else "", pid, STAGE_TRAINING)
-    attempt = row[PROCESSES.index("attempt")]
-    ticks = cells.optional_count("start_ticks")
-    made = RankProcess(
-        number,
-        -1 if attempt == -1 else cells.count("attempt", MAX_WORLD),
-        hello,
-        Process(hello.pid, ticks) if ticks is not None else None,
-        stage=cells.count("stage", len(STAGES)),
-        seq=cells.count("seq"),
-        steps=cells.count("steps", otherwise=MAX_US),
-        last_step=cells.count("last_step", otherwise=MAX_US),
-        records=cells.count("records", otherwise=MAX_US),
-        dropped=cells.count("dropped"),
-        total_steps=cells.optional_count("total_steps"),
-        epoch=cells.optional_count("epoch"),
-        epochs=cells.optional_count("epochs"),
-        later_us=cells.difference("later_us"),
-        end=cells.blob("end", End, check_end),
-        left=cells.flag("left"),
-        dead=cells.flag("dead"),
-        ended_us=cells.optional_count("ended_us"),
-        unsynchronised=cells.optional_count("unsynchronised") or 0,
-        unsynchronised_at=cells.optional_count("unsynchronised_at") or 0,
-        stack=cells.blob("stack", Stack, check_stack),
-    )
-    return made, cells.whole
+        is_whole = False
+        rank, pid = msgspec.convert(cells["rank"], Rank), msgspec.convert(cells["pid"], Pid)
+        host = cells["host"] if isinstance(cells["host"], str) else ""
+        hello = Hello(1, run.id, rank, rank, max(run.world_size, rank + 1), 0, host, pid, STAGE_TRAINING)
+    ticks = values.pop("start_ticks")
+    return RankProcess(hello=hello, process=None if ticks is None else Process(hello.pid, ticks), **values), is_whole
 
 
 def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any]) -> int:

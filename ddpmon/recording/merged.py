@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ddpmon.messages import MAX_STEP, MAX_US, SYNC_GRADIENTS, Step, Sync
-from ddpmon.messages.wire import check_step
+from ddpmon.messages import MAX_STEP, MAX_US, SYNC_GRADIENTS, Micros, Step, Sync
+from ddpmon.messages.steps import check_step
 from ddpmon.recording import checked
-from ddpmon.recording.checked import Count
 from ddpmon.recording.recording import Recording
 from ddpmon.recording.tables import HOUR_US, MINUTE_US
 
@@ -23,30 +22,30 @@ SPANS = 64
 class Span(msgspec.Struct, array_like=True):
     """A row of `rollup`: sums over the steps that were merged into it. `tables` describes each value."""
 
-    width_us: Count
-    begin_us: Count
-    end_us: Count
-    first_step: Count
-    last_step: Count
-    steps: Count
-    length_us_sum: Count
-    data_us_sum: Count
-    forward_us_sum: Count
-    backward_us_sum: Count
-    optimizer_us_sum: Count
-    other_us_sum: Count
-    wait_us_sum: Count
-    transfer_us_sum: Count
-    waits: Count
-    losses: Count
+    width_us: Micros
+    begin_us: Micros
+    end_us: Micros
+    first_step: Micros
+    last_step: Micros
+    steps: Micros
+    length_us_sum: Micros
+    data_us_sum: Micros
+    forward_us_sum: Micros
+    backward_us_sum: Micros
+    optimizer_us_sum: Micros
+    other_us_sum: Micros
+    wait_us_sum: Micros
+    transfer_us_sum: Micros
+    waits: Micros
+    losses: Micros
     loss_sum: float
-    losses_not_finite: Count
-    samples: Count
-    tokens: Count
+    losses_not_finite: Micros
+    samples: Micros
+    tokens: Micros
     gradient_bytes: int
     learning_rate: float | None
-    gc_us: Count
-    backwards: Count
+    gc_us: Micros
+    backwards: Micros
 
     def __post_init__(self) -> None:
         """Check the row, and raise ValueError if it is impossible."""

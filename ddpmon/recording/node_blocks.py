@@ -20,7 +20,8 @@ from ddpmon.analysis.steps.table import (
     table_of,
 )
 from ddpmon.messages import MAX_STEP, MAX_US, PHASES, SYNC_KINDS, Batch, Step, WireError, encode
-from ddpmon.messages.wire import check_message, decode
+from ddpmon.messages.steps import check_step
+from ddpmon.messages.wire import decode
 
 BLOCK_ZLIB_LEVEL = 1
 """Level of zlib, the fastest. It reduces most blocks to a third; level 6 saves another tenth for three times the time.
@@ -109,8 +110,8 @@ def decode_block(frame: bytes) -> NodeBlock:
     counts = block.counts
     if len(counts) != len(block.batches) or min(counts, default=0) < 0 or sum(counts) != len(table):
         raise WireError("rows that belong to no batch")
-    for batch in block.batches:
-        check_message(batch)
+    for step in (step for batch in block.batches for step in batch.steps):
+        check_step(step)
     return NodeBlock(block.batches, list(accumulate(counts)), table)
 
 

@@ -20,7 +20,7 @@ from ddpmon.analysis.processes.starts import Unarmed, worth_telling
 from ddpmon.analysis.steps.pauses import Times
 from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.table import Table
-from ddpmon.messages import Batch, Event, Failure, Refusal, Step
+from ddpmon.messages import Batch, Event, Failure, Refusal, SmallCount, Step, StepCount
 from ddpmon.recording import schema
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
 from ddpmon.recording.write_queue import MAX_HELD_ROWS, WriteQueue
@@ -39,8 +39,8 @@ RETRY_INTERVAL_S = 2.0
 class Checkpoint(msgspec.Struct):
     """Histories and sums so far, so that a reader need not process every step since the start."""
 
-    attempt: int
-    step: int
+    attempt: SmallCount
+    step: StepCount
     since_start: StepSums | None
     histories: SavedHistories
     times: Times | None

@@ -19,7 +19,19 @@ from ddpmon.analysis.episodes import EpisodeRecord
 from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.processes.starts import Unarmed
 from ddpmon.errors import NothingRecordedError, RecordingError
-from ddpmon.messages import MAX_STEP, MAX_US, Digest, Event, Failure, Refusal, Sample, Scalar, Step
+from ddpmon.messages import (
+    MAX_STEP,
+    MAX_US,
+    Digest,
+    Event,
+    Failure,
+    Micros,
+    Moment,
+    Refusal,
+    Sample,
+    Scalar,
+    Step,
+)
 from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
@@ -84,7 +96,7 @@ class Recording:
                 f"schema {schema.VERSION}"
             )
         try:
-            return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[checked.Count, checked.Moment]))
+            return Clock(*msgspec.convert((meta["monotonic_us"], meta["unix"]), tuple[Micros, Moment]))
         except UNREADABLE:
             self.database.damaged = True
             first = self.database.read_table("samples", ("time_us",), "ORDER BY time_us LIMIT 1")
@@ -144,8 +156,8 @@ class Recording:
         clauses = "WHERE process = ? ORDER BY time_us DESC LIMIT ?"
         latest = self.database.read_table("samples", schema.SAMPLE_FIELDS, clauses, process.id, MAX_SAMPLES)
         process.samples.extend(self._readable(reversed(latest), checked.checked_sample))
-        layouts = self.database.read_table("layouts", ("number", "layout"), "WHERE process = ?", process.id)
-        process.layouts = {layout.number: layout for layout in self._readable(layouts, checked.checked_layout)}
+        layouts = self.database.read_table("layouts", ("layout",), "WHERE process = ?", process.id)
+        process.layouts = {layout.number: layout for layout in self._decoded(layouts, checked.LAYOUTS.decode)}
 
     def _count(self, process: RankProcess) -> None:
         """Check the recorded step counters of a process, and count its rows instead if they are impossible."""
@@ -255,7 +267,7 @@ class Recording:
         """Return a process's latest digests, at most `most`."""
         clauses = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
         rows = self.database.read_table("digests", Digest.__struct_fields__, clauses, process, most)
-        return self._readable(reversed(rows), checked.checked_digest)
+        return self._readable(reversed(rows), lambda row: msgspec.convert(row, Digest))
 
     def checkpoint(self) -> Checkpoint | None:
         """Return the latest checkpoint of a hub, or None if there is none or it cannot be read."""
@@ -263,30 +275,30 @@ class Recording:
 
     def unarmed(self) -> list[Unarmed]:
         """Return the processes that ran torch without the probe."""
-        return self._stored_value("unarmed", checked.checked_unarmed) or []
+        return self._stored_value("unarmed", checked.UNARMED.decode) or []
 
     def findings(self) -> list[EpisodeRecord]:
         """Return all episodes of findings in the order of their records, at most the latest FINDINGS."""
-        columns = ("record", "episode", "episode_facts")
-        rows = self.database.read_table("findings", columns, "ORDER BY record DESC, episode DESC LIMIT ?", FINDINGS)
-        return self._readable(reversed(rows), checked.checked_finding)
+        clauses = "ORDER BY record DESC, episode DESC LIMIT ?"
+        rows = self.database.read_table("findings", ("episode_facts",), clauses, FINDINGS)
+        return self._decoded(reversed(rows), checked.FINDINGS.decode)
 
     def judged_step(self) -> Judged | None:
         """Return the step up to which the hub judged the run, or None if no hub recorded it."""
-        return self._stored_value("judged", checked.checked_judged_step)
+        return self._stored_value("judged", checked.JUDGED.decode)
 
     def refused(self) -> list[Refusal]:
         """Return the counts of values that the hub refused as impossible."""
-        return self._stored_value("refused", checked.checked_refusals) or []
+        return self._stored_value("refused", checked.REFUSALS.decode) or []
 
     def _stored_value(self, name: str, make: Callable[[Any], _T]) -> _T | None:
         """Return the value that a hub last recorded under a name, or None if there is none that can be read."""
         rows = self.database.read_table("checkpoints", ("value",), "WHERE name = ?", name)
-        return next(iter(self._readable(rows, make)), None)
+        return next(iter(self._decoded(rows, make)), None)
 
     def failures(self) -> list[Failure]:
         """Return the uncaught exceptions of ranks."""
-        return self._readable(self.database.read_table("failures", ("failure",), ""), checked.checked_failure)
+        return self._decoded(self.database.read_table("failures", ("failure",), ""), checked.FAILURES.decode)
 
     def silences(self) -> Silences:
         """Return the record of the steps in which ranks were silent."""
@@ -297,6 +309,10 @@ class Recording:
         """Return the latest events of the run, at most `most`."""
         rows = self.database.read_table("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._readable(reversed(rows), checked.checked_event)
+
+    def _decoded(self, rows: Iterable[Any], decode: Callable[[bytes], _T]) -> list[_T]:
+        """Return the records in rows of one encoded value."""
+        return self._readable(rows, lambda row: decode(*row))
 
     def _readable(self, rows: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
         made, bad = checked.parse_rows(rows, make)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.analysis.steps.table import ROW, Table, concatenate_rows, steps_of
 from ddpmon.messages import MAX_US, Step, WireError
-from ddpmon.messages.wire import check_step
+from ddpmon.messages.steps import check_step
 from ddpmon.recording import schema
 from ddpmon.recording.database import Database
 from ddpmon.recording.node_blocks import check_rows

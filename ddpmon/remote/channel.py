@@ -17,7 +17,8 @@ import msgspec
 
 import ddpmon
 from ddpmon.messages import MAX_WORLD, Ask, ViewRequest, WireError
-from ddpmon.messages.wire import check_view_request, decode, require
+from ddpmon.messages.vocabulary import require
+from ddpmon.messages.wire import decode
 from ddpmon.runs import Run
 from ddpmon.runs.logs import LAUNCHER, STREAMS, Said
 from ddpmon.runs.run import check_values
@@ -186,7 +187,4 @@ def from_there(message: bytes) -> FromThere:
 
 def from_here(message: bytes) -> FromHere:
     """Decode a message from the dashboard's machine. Raise WireError if it is unknown or invalid."""
-    decoded = decode(_from_here, message)
-    if isinstance(decoded, Want):
-        check_view_request(decoded.view_request)
-    return decoded
+    return decode(_from_here, message)

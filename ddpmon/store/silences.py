@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ddpmon.analysis.statistics.arrays import Bools
+from ddpmon.messages import Rank, SmallCount, StepNumber, require
 
 MAX_SILENCES = 10_000
 """Largest number of silences to store. The oldest are dropped first."""
 
 
-@dataclass(frozen=True)
-class Silence:
+class Silence(msgspec.Struct, array_like=True, frozen=True):
     """A range of steps in which some ranks were silent. Any of these ranks may have arrived last."""
 
-    attempt: int
-    first_step: int
-    last_step: int
-    ranks: tuple[int, ...]
+    attempt: SmallCount
+    first_step: StepNumber
+    last_step: StepNumber
+    ranks: tuple[Rank, ...]
+
+    def __post_init__(self) -> None:
+        require(self.first_step <= self.last_step, "steps of a silence", self.last_step)
 
 
 class Silences:

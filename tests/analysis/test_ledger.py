@@ -151,7 +151,7 @@ def test_what_was_over_when_first_reported_is_read_from_a_recording_as_it_was():
     ledger = Ledger()
     shown = judge(ledger, 400, slow(since=101, until=300))
     rows = [schema.finding_row(told) for _, episodes in ledger.take_changed() for told in episodes]
-    again = Ledger(0, [checked.checked_finding((row[0], row[1], row[-1])) for row in rows], ledger.judged)
+    again = Ledger(0, [checked.FINDINGS.decode(row[-1]) for row in rows], ledger.judged)
     assert again.findings(20.0) == shown
     (back,) = judge(again, 410, slow(since=101))
     assert (back.text, back.until_step) == ("rank 2 is slow", None)

@@ -5,14 +5,14 @@ import pytest
 
 from ddpmon.hub.bundles import BUNDLE_BYTES, BUNDLE_ITEMS, IN_FLIGHT, Bundles, merge_batches
 from ddpmon.messages import Batch, Bye, Layout, Sample, Scalar, Step, Sync, Welcome, decode_from_rank, encode
-from ddpmon.messages.nodes import Item
+from ddpmon.messages.nodes import Packed, RankFrame
 from ddpmon.recording.node_blocks import decode_block, pack_batches
 from ddpmon.recording.recording import Recording
 from tests.two_hosts import PIDS, Root
 
 
 def item(number, size=100):
-    return Item(1 + number, bytes(size))
+    return RankFrame(1 + number, bytes(size))
 
 
 def sent(bundles):
@@ -65,9 +65,8 @@ def test_what_ranks_sent_is_one_block_and_what_came_between_keeps_its_place():
         bundles.add(each)
     bundles.make_bundles()
     (bundle,) = sent(bundles)
-    assert [each.pid for each in bundle.items] == [1, 2]
-    assert [packed.place for packed in bundle.blocks] == [1, 2]
-    blocks = [decode_block(packed.block) for packed in bundle.blocks]
+    assert [type(each) for each in bundle.items] == [RankFrame, Packed, RankFrame, Packed]
+    blocks = [decode_block(packed.frame) for packed in bundle.items[1::2]]
     assert [[block.whole_batch(place) for place in range(len(block.batches))] for block in blocks] == [
         came[1:3],
         came[4:],
@@ -92,7 +91,7 @@ def test_a_bundle_is_bounded_whatever_its_batches_hold():
         bundles.add(large)
     bundles.make_bundles()
     for bundle in sent(bundles):
-        block = decode_block(bundle.blocks[0].block)
+        block = decode_block(bundle.items[0].frame)
         assert len(encode(block.batches)) < 2 * BUNDLE_BYTES
 
 
@@ -149,7 +148,7 @@ def test_for_a_root_of_very_many_two_samples_are_one_that_keeps_means_and_what_i
     for batch in came:
         bundles.add(batch)
     bundles.make_bundles(sparse=True)
-    assert decode_block(sent(bundles)[0].blocks[0].block).batches[0].samples == expected
+    assert decode_block(sent(bundles)[0].items[0].frame).batches[0].samples == expected
 
 
 def test_all_goodbyes_of_a_node_are_recorded_together_and_a_hole_before_one_is_asked_for(home):

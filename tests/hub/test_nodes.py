@@ -23,7 +23,7 @@ from ddpmon.messages import (
     WireError,
     encode,
 )
-from ddpmon.messages.nodes import Bundle, End, Item, Output, decode_from_node
+from ddpmon.messages.nodes import Bundle, End, ProcessEnd, decode_from_node
 from ddpmon.recording.recorded import recorded_report
 from ddpmon.recording.recording import Recording
 from ddpmon.source.live import LiveSource
@@ -229,7 +229,7 @@ def test_output_that_nobody_asked_for_is_not_taken(home):
     assert printed.view(3, 10.1) == view
     assert asked == [(1, 3)], "not more often than its logs are read"
     with pytest.raises(WireError):
-        decode_from_node(encode(Output(PrintedView(3, 1, [PrintedLine("out", "x"), PrintedLine("out", "y")]))))
+        PrintedView(3, 1, [PrintedLine("out", "x"), PrintedLine("out", "y")])
 
 
 @pytest.fixture
@@ -300,5 +300,6 @@ def test_the_root_s_report_says_how_ranks_of_other_machines_ended(machines):
 @pytest.mark.parametrize("end", [End(-65), End(256), End(0, "x" * 1001)])
 def test_an_end_that_cannot_be_is_refused(end):
     with pytest.raises(WireError):
-        decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=end)])))
-    assert decode_from_node(encode(Bundle(1, 1, 0, items=[Item(77, b"", end=End(-9, "x" * 1000))]))).items[0].end
+        decode_from_node(encode(Bundle(1, 1, 0, items=[ProcessEnd(77, left=False, end=end, steps=0)])))
+    possible = Bundle(1, 1, 0, items=[ProcessEnd(77, left=False, end=End(-9, "x" * 1000), steps=0)])
+    assert decode_from_node(encode(possible)) == possible

@@ -46,8 +46,8 @@ def test_samples_go_in_twos_to_a_root_that_wants_bundles_as_seldom_as_can_be(upl
                 SimpleNamespace(), Batch(0, 9, seq, 5, STAGE_TRAINING, 0, 0, samples=[Sample(seq, 50.0)])
             )
         uplink.send_due(101.0, stopping=False)
-    (packed,) = decode_from_node(bundles[-1]).blocks
-    assert len(decode_block(packed.block).batches[0].samples) == count
+    (packed,) = decode_from_node(bundles[-1]).items
+    assert len(decode_block(packed.frame).batches[0].samples) == count
 
 
 @pytest.mark.parametrize(("every_ms", "lost_s"), [(0, 3), (512, 3), (1000, 5), (2000, 10)])

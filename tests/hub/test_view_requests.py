@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import time
+from functools import partial
 
 import pytest
 import zmq
@@ -121,9 +122,17 @@ def test_nothing_to_show_yet_is_no_error(stage):
     assert time.time() - shown.at < 60
 
 
+series, timeline = partial(partial, SeriesRequest), partial(partial, TimelineRequest)
+"""Make requests that are only created in the test, because impossible ones cannot be."""
+
+
+def made(kind, parts):
+    return kind(**{name: part() if callable(part) else part for name, part in parts.items()})
+
+
 OF_DEVICES = [
-    SeriesRequest(("loss",)), SeriesRequest(per_column=2), SeriesRequest(columns=0), SeriesRequest(columns=513),
-    SeriesRequest(ranks=((3, 2),)), SeriesRequest(ranks=((0, 512),)),
+    series(("loss",)), series(per_column=2), series(columns=0), series(columns=513),
+    series(ranks=((3, 2),)), series(ranks=((0, 512),)),
 ]  # fmt: skip
 OF_SERIES = [
     dict(span_s=0.0), dict(span_s=-1.0), dict(span_s=math.nan), dict(span_s=math.inf), dict(end_s=-0.1),
@@ -132,26 +141,31 @@ OF_SERIES = [
 OF_RANKS = [((3, 2),), ((-1, 2),), ((0, 4), (4, 6)), ((5, 6), (1, 2)), ((0, 1 << 30),)]
 IMPOSSIBLE = [
     *({part: request} for part in ("samples", "cores") for request in OF_DEVICES),
-    *({"series": SeriesRequest(("loss",), **fields)} for fields in OF_SERIES),
-    *({"heat": SeriesRequest(ranks=ranks)} for ranks in OF_RANKS),
-    *({"timeline": TimelineRequest(ranks=ranks)} for ranks in OF_RANKS),
-    *({"inspect": SeriesRequest((), ((rank, rank),), columns, per_column)}
+    *({"series": series(("loss",), **fields)} for fields in OF_SERIES),
+    *({"heat": series(ranks=ranks)} for ranks in OF_RANKS),
+    *({"timeline": timeline(ranks=ranks)} for ranks in OF_RANKS),
+    *({"inspect": series((), ((rank, rank),), columns, per_column)}
       for rank, columns, per_column in ((-1, 10, 1), (0, 10, 3), (0, 0, 1), (0, 513, 1))),
-    {"inspect": SeriesRequest()},
+    {"inspect": series()},
     {"cost": "forever"},
-    {"heat": SeriesRequest(("lunch",))}, {"heat": SeriesRequest(per_column=3)}, {"heat": SeriesRequest(rows=0)},
-    {"heat": SeriesRequest(columns=513)}, {"heat": SeriesRequest(columns=10_000)},
-    {"series": SeriesRequest()}, {"series": SeriesRequest(("x" * 300,))},
-    {"timeline": TimelineRequest(steps=0)}, {"timeline": TimelineRequest(rows=10_000)},
-    {"timeline": TimelineRequest(first=-1)},
+    {"heat": series(("lunch",))}, {"heat": series(per_column=3)}, {"heat": series(rows=0)},
+    {"heat": series(columns=513)}, {"heat": series(columns=10_000)},
+    {"series": series()}, {"series": series(("x" * 300,))},
+    {"timeline": timeline(steps=0)}, {"timeline": timeline(rows=10_000)},
+    {"timeline": timeline(first=-1)},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("request_", [*(Next(view_request=ViewRequest(**parts)) for parts in IMPOSSIBLE),
-                                      Ask([-1]), Ask([1 << 40])])  # fmt: skip
-def test_requests_that_cannot_be_are_refused(request_):
+@pytest.mark.parametrize("parts", IMPOSSIBLE)
+def test_view_requests_that_cannot_be_are_refused(parts):
     with pytest.raises(WireError):
-        decode_from_viewer(encode(request_))
+        decode_from_viewer(encode(Next(view_request=made(ViewRequest, parts))))
+
+
+@pytest.mark.parametrize("rank", [-1, 1 << 40])
+def test_questions_to_ranks_that_cannot_be_are_refused(rank):
+    with pytest.raises(WireError):
+        decode_from_viewer(encode(Ask([rank])))
 
 
 def test_a_new_view_request_does_not_wait_for_the_answer_to_the_last_request(stage, monkeypatch):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from ddpmon.messages import check_stack, encode
+from ddpmon.messages import decode_from_rank, encode
 from ddpmon.probe import collectives, stack_report
 
 
@@ -69,7 +69,7 @@ def test_nobody_who_is_not_asked_says_anything(made):
     where.request(brief=True)
     assert where.is_due(1000.0)
     told = where.capture(1000.0)
-    check_stack(told)
+    assert decode_from_rank(encode(told)) == told
     assert (told.rank, told.step, told.phase) == (3, 7, 1)
     assert any("stands_still" in frame for frame in told.frames)
     assert not where.is_due(1000.0)
