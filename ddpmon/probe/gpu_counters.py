@@ -140,7 +140,9 @@ def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
             return None
 
     rates = call(nvml.nvmlDeviceGetUtilizationRates)
-    memory = call(nvml.nvmlDeviceGetMemoryInfo)
+    # As in nvidia-smi, what the driver keeps for itself is not used memory. Drivers before 510 do not tell it apart.
+    memory = call(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or call(nvml.nvmlDeviceGetMemoryInfo)
+    reserved = getattr(memory, "reserved", 0)
     power_mw = call(nvml.nvmlDeviceGetPowerUsage)
     # The first name came with driver 535. Older drivers know only the second.
     names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -149,7 +151,7 @@ def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
     values = {
         "gpu_percent": None if rates is None else float(rates.gpu),
         "gpu_memory_used_bytes": None if memory is None else int(memory.used),
-        "gpu_memory_total_bytes": None if memory is None else int(memory.total),
+        "gpu_memory_total_bytes": None if memory is None else int(memory.total - reserved),
         "gpu_power_w": None if power_mw is None else power_mw / 1000,
         "gpu_temperature_c": call(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         "gpu_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),

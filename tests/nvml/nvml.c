@@ -24,10 +24,12 @@ struct event { struct device *device; unsigned long long type, data; unsigned gp
 struct event_set { struct device *device; unsigned delivered; };
 struct utilization { unsigned gpu, memory; };
 struct memory { unsigned long long total, free, used; };
+struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 struct process { unsigned pid; unsigned long long used_bytes; unsigned gpu_instance, compute_instance; };
 
 const unsigned sizeof_utilization = sizeof(struct utilization);
 const unsigned sizeof_memory = sizeof(struct memory);
+const unsigned sizeof_memory_v2 = sizeof(struct memory_v2);
 const unsigned sizeof_event = sizeof(struct event);
 const unsigned sizeof_process = sizeof(struct process);
 
@@ -185,6 +187,24 @@ int nvmlDeviceGetMemoryInfo(struct device *device, struct memory *memory)
     if (code || !number(key, &memory->total))
         return code ? code : NOT_SUPPORTED;
     memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(struct device *device, struct memory_v2 *memory)
+{
+    struct memory without;
+    char key[LONGEST];
+    int code = enter(__func__, device);
+    if (!code)
+        code = nvmlDeviceGetMemoryInfo(device, &without);
+    if (code)
+        return code;
+    snprintf(key, sizeof key, "%u.memory_reserved_bytes", device->index);
+    memory->reserved = 0;
+    number(key, &memory->reserved);
+    memory->total = without.total;
+    memory->used = without.used;
+    memory->free = without.free - memory->reserved;
     return SUCCESS;
 }
 

@@ -90,6 +90,7 @@ def test_the_librarys_structs_are_as_large_as_those_of_nvidia_ml_py(nvml: Nvml) 
     sizes = {
         "utilization": pynvml.c_nvmlUtilization_t,
         "memory": pynvml.c_nvmlMemory_t,
+        "memory_v2": pynvml.c_nvmlMemory_v2_t,
         "event": pynvml.c_nvmlEventData_t,
         "process": pynvml.c_nvmlProcessInfo_v3_t,
     }
@@ -103,6 +104,13 @@ def test_every_value_arrives_and_follows_the_gpu(nvml: Nvml, identity: Identity,
     changed = {"gpu_percent": 3.0, "gpu_clock_mhz": 345, "gpu_throttled": "thermal, power cap", "gpu_temperature_c": 92}
     assert read() == WHOLE | changed
     assert told(identity) == ({}, [])
+
+
+def test_what_the_driver_keeps_of_the_memory_is_not_used_as_in_nvidia_smi(nvml: Nvml, read: Read) -> None:
+    nvml.set({"1.memory_reserved_bytes": GIB})
+    assert read() == WHOLE | {"gpu_memory_total_bytes": 79 * GIB}
+    nvml.set({"1.nvmlDeviceGetMemoryInfo_v2.error": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
+    assert read() == WHOLE, "an old driver does not tell what it keeps"
 
 
 def test_critical_errors_are_told_once_each(nvml: Nvml, identity: Identity, read: Read) -> None:
