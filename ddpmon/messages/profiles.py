@@ -96,7 +96,7 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     span_us: Micros = 0
     """Total length of these iterations."""
     step_us: Micros = 0
-    """Median length of these iterations."""
+    """Median length of these iterations, including what the GPU still had to do after the training thread."""
     start_us: Micros = 0
     """Time that the training thread spent on starting the profiler."""
     end_us: Micros = 0

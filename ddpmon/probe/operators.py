@@ -6,8 +6,9 @@ It runs on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ddpmon.messages import MAX_OPERATORS, MAX_SLICES, OUTSIDE_OPERATORS, OWN_PHASES, SYNC_KINDS, Operator, Track
@@ -119,6 +120,25 @@ def slices_of_events(events: Iterable[Any], ahead: int, cpu: object, make_way: C
             track = TRAINING_THREAD if thread == trains else f"thread {thread}"
             found.operators.append(Slice(track, start, end, name, event.correlation_id()))
     return found
+
+
+def pass_ends(passes: Sequence[int], found: Recorded) -> list[int]:
+    """Return the end of each pass, which lasts until the GPU has done what the training thread launched in it.
+
+    The training thread runs ahead of the GPU, and may finish all passes before the GPU finishes the first one.
+
+    Args:
+        passes: Time at which the training thread finished each pass.
+        found: Operators, and the kernels that they launched.
+
+    """
+    launched = {one.key: one.start for one in found.operators if one.key}
+    ends = list(passes)
+    for kernel in found.kernels:
+        place = bisect_left(passes, launched.get(kernel.key, kernel.start))
+        if place < len(ends):
+            ends[place] = max(ends[place], kernel.end)
+    return list(accumulate(ends, max))
 
 
 class Totals:

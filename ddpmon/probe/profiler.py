@@ -26,7 +26,7 @@ from ddpmon.messages import PROFILING, Profile, ProfileOutcome, ProfileSteps, Sc
 from ddpmon.plain import utf8
 from ddpmon.probe.account import OPTIMIZER_ENDS, Account
 from ddpmon.probe.journal import Note
-from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked_spans, named_tracks, slices_of_events
+from ddpmon.probe.operators import ANCHOR, Phases, Totals, blocked_spans, named_tracks, pass_ends, slices_of_events
 from ddpmon.probe.records import RawStep, RawSync
 from ddpmon.probe.step_records import parts
 from ddpmon.probe.undo import Changes
@@ -66,7 +66,7 @@ class Profiler:
         self._is_expired = self._is_over = False
         self._outcome, self._error = ProfileOutcome.PROFILED, ""
         self._passes: list[int] = []
-        """End times of the training loop's passes under the profiler."""
+        """Times at which the training thread finished the loop's passes under the profiler."""
         self._begin = self._end = self._ahead = self._start_cost = self._end_cost = 0
         self._events: list[Any] = []
         self._flops = 0
@@ -277,7 +277,7 @@ class Profiler:
             rank, os.getpid(), ProfileOutcome.PROFILED,
             first_step=min(self._steps, default=0), last_step=max(self._steps, default=0), steps=len(self._passes),
             begin_us=begin // 1000, span_us=(end - begin) // 1000,
-            step_us=_median_length([begin, *self._passes]) // 1000,
+            step_us=_median_length([begin, *pass_ends(self._passes, found)]) // 1000,
             start_us=self._start_cost // 1000, end_us=self._end_cost // 1000,
             operators=totals.operators(syncs), names=names, tracks=made, left_out=left_out,
         )  # fmt: skip

@@ -14,7 +14,7 @@ PROFILE_COST = (
 """Text that is shown before a profile is made."""
 FLOPS_COST = "Counting makes one step longer."
 """Text that is shown before operations are counted."""
-MFU = "From now on, these ranks show mfu, as if each step computed as much."
+MFU = "From now on, the chart mfu shows the MFU of these ranks, as if each step computed as much."
 MIN_NAME, NUMBER, WHERE = 20, 10, 15
 """Widths in characters of an operator's name (minimum), of a column of numbers, and of the phase."""
 
