@@ -89,9 +89,7 @@ class Replicas:
     def difference(self, *of: int) -> Difference | None:
         """Return the earliest difference, of models whose replicas still differed when last compared; None if none do.
 
-        Args:
-            of: Indices into DIGESTS of what to compare; weights if there are none.
-
+        The indices into DIGESTS say what to compare; weights if there are none.
         """
         chosen = of or (WEIGHTS, FEW_WEIGHTS)
         if chosen in self._differences:

@@ -35,13 +35,7 @@ def describe_slowdowns(
 ) -> list[Slowdown]:
     """Return the current slowdowns of a run: lasting ones first, then ended ones, the costliest of each first.
 
-    Args:
-        world: The window.
-        past: The steps before the window, as means of blocks.
-        signals: The changes that the detector is certain of.
-        hosts: Host of each rank.
-        before: The result of the last judgement.
-
+    The signals are the changes that the detector is certain of, and `before` is the result of the last judgement.
     """
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
@@ -70,17 +64,7 @@ def _reportable(
     hosts: Mapping[int, str],
     before: Sequence[Slowdown],
 ) -> list[Slowdown]:
-    """Return the slowdowns that are worth reporting. Ranks outside all groups are the peers.
-
-    Args:
-        rows: The run.
-        groups: The groups of slow ranks.
-        everyone: The slowdown of all ranks, if there is one.
-        signals: The changes that the detector is certain of.
-        hosts: Host of each rank.
-        before: The result of the last judgement.
-
-    """
+    """Return the slowdowns that are worth reporting. Ranks outside all groups are the peers."""
     peers, ended = who.peer_columns(rows, groups).tolist(), _ended_slowdowns(before)
     found = [one for group in groups if peers for one in describe_ranks(rows, group, peers, hosts, ended)]
     found += [everyone] if everyone else []
