@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -97,44 +96,23 @@ class RunRows:
 
     def __init__(self, world: World, past: Past) -> None:
         self.world = world
-        self.blocks = past.blocks_before(int(world.step[0]))
+        self.blocks = blocks = past.blocks_before(int(world.step[0]))
         """The blocks before the window."""
+        self.first: Ints = np.concatenate([np.array([block.first for block in blocks], np.int64), world.step])
+        """[N] Number of the first step of each row."""
+        self.steps: Ints = np.array([block.steps for block in blocks] + [1] * len(world))
+        """[N] Number of steps in each row."""
+        self.length_ms: Floats = np.concatenate([[block.length_ms for block in blocks], world.step_ms])
+        """[N] Mean length of a step in each row."""
+        least = world.transfer_ms.min(axis=1)
+        self.transfer_ms: Floats = np.concatenate([[block.transfer_ms for block in blocks], least])
+        """[N] Mean transfer of a step in each row."""
+        end_us = np.concatenate([[block.end_us for block in blocks], world.end_us])
+        self.begin_s: Floats = end_us / 1e6 - self.length_ms * self.steps / 1e3
+        """[N] Moment at which each row begins, in seconds."""
 
     def __len__(self) -> int:
-        return len(self.blocks) + len(self.world)
-
-    @cached_property
-    def first(self) -> Ints:
-        """Return the number of the first step of each row, [N]."""
-        first: Ints = np.concatenate([np.array([block.first for block in self.blocks], np.int64), self.world.step])
-        return first
-
-    @cached_property
-    def steps(self) -> Ints:
-        """Return the number of steps in each row, [N]."""
-        ones = np.ones(len(self.world), np.int64)
-        steps: Ints = np.concatenate([np.array([block.steps for block in self.blocks], np.int64), ones])
-        return steps
-
-    @cached_property
-    def length_ms(self) -> Floats:
-        """Return the mean length of a step in each row, [N]."""
-        length: Floats = np.concatenate([[block.length_ms for block in self.blocks], self.world.step_ms])
-        return length
-
-    @cached_property
-    def transfer_ms(self) -> Floats:
-        """Return the mean transfer of a step in each row, [N]."""
-        least = self.world.transfer_ms.min(axis=1)
-        transfer: Floats = np.concatenate([[block.transfer_ms for block in self.blocks], least])
-        return transfer
-
-    @cached_property
-    def begin_s(self) -> Floats:
-        """Return the moment at which each row begins, in seconds, [N]."""
-        end = np.concatenate([[block.end_us for block in self.blocks], self.world.end_us])
-        begin: Floats = end / 1e6 - self.length_ms * self.steps / 1e3
-        return begin
+        return len(self.first)
 
     def begin_us(self, steps: tuple[int, int]) -> tuple[int, int]:
         """Return the moments at which two steps began, in µs; those in blocks of the past are exact to a block's

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from ddpmon.analysis.slowness.describe import describe_slowdowns
 from ddpmon.analysis.slowness.detector import Signal
-from ddpmon.analysis.slowness.engine import Engine
+from ddpmon.analysis.slowness.engine import Engine, describe_slowdowns
 from ddpmon.analysis.slowness.past import Past
 from ddpmon.analysis.steps.window import Window
 from ddpmon.messages import OWN_PHASES

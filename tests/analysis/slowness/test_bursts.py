@@ -1,6 +1,6 @@
 import pytest
 
-from ddpmon.analysis.slowness.describe import describe_slowdowns
+from ddpmon.analysis.slowness.engine import describe_slowdowns
 from ddpmon.analysis.slowness.past import Past
 from ddpmon.analysis.steps.window import Window
 from tests.analysis.slowness.runs import BACKWARD, DATA, FIRST, STEP_MS, own_times, play, up
