@@ -12,7 +12,7 @@ from ddpmon.analysis.slowness.excess import Excess, excess_over
 from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.patterns import RECENT_STRETCHES, recurrence
+from ddpmon.analysis.slowness.patterns import RECENT_STRETCHES, Recurrence, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown, gain_without
 from ddpmon.analysis.slowness.stretches import AT_PEERS, Stretches, steps_apart, stretches
 from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, series_median
@@ -53,9 +53,10 @@ def describe_ranks(
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
     series = excess.series(start, before.phase if before else None)
-    found = _rhythm_of_a_phase(rows, excess, start, before)
-    if found is None:
-        found = stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None)
+    found, again = _rhythm_of_a_phase(rows, excess, start, before) or (
+        stretches(rows, series, start, before.excess_ms if before and before.share == 1 else None),
+        None,
+    )
     ranks = {rows.world.ranks[place] for place in group.columns}
     known = [one for one in ended if ranks.issuperset(one.ranks) and one.until is not None]
     past = {(one.since, one.until) for one in known if one.until is not None and one.share == 1}
@@ -63,7 +64,7 @@ def describe_ranks(
     spans = found.spans
     if not spans:
         return [before] if before else []
-    again = recurrence(rows, found, held=bool(before and before.every))
+    again = again or recurrence(rows, found, held=bool(before and before.every))
     if again is not None:
         begin, end = again.spans[0][0], again.spans[-1][1]
         since = int(rows.first[begin])
@@ -108,8 +109,10 @@ def describe_ranks(
     ]
 
 
-def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, before: Slowdown | None) -> Stretches | None:
-    """Return the slow steps of the first phase that is slow at regular intervals; None if there is no such phase.
+def _rhythm_of_a_phase(
+    rows: RunRows, excess: Excess, start: int, before: Slowdown | None
+) -> tuple[Stretches, Recurrence] | None:
+    """Return the slow steps of the first phase that is slow at regular intervals, and the rhythm; None: there is none.
 
     Longer and rarer pauses in another phase may hide the rhythm in own time.
     """
@@ -124,7 +127,7 @@ def _rhythm_of_a_phase(rows: RunRows, excess: Excess, start: int, before: Slowdo
         own = excess.own_ms[usual[usual >= start]]
         # The ranks must be as fast as their peers in the other steps.
         if AT_PEERS.is_reached(series_median(own) / max(float(excess.own_ms[start:].mean()), 1e-9)):
-            return found
+            return found, again
     return None
 
 
