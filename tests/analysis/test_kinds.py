@@ -12,7 +12,7 @@ from ddpmon.analysis import findings as finding
 from ddpmon.analysis import kinds
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import KINDS, gpu_memory, kind_of
-from ddpmon.analysis.kinds.kind import Kind, Words, named_as, worded
+from ddpmon.analysis.kinds.kind import Kind, Moment, Words, named_as, worded
 from ddpmon.messages import QUANTITIES, SAMPLED, Finding, Sample, Step
 from tests.findings import judged
 from tests.worlds import own_times, world_with
@@ -77,13 +77,15 @@ def test_a_kind_of_another_version_is_one_that_nothing_follows_from():
 
 
 def test_evidence_that_is_not_there_is_left_out():
-    assert gpu_memory.finding("info", Words("x"), [0], evidence={"a": None, "c": 1.0}).evidence == {"c": 1.0}
+    moment = Moment(Evidence(), None, asked=gpu_memory)
+    assert moment.finding({"a": None, "c": 1.0}, [0], words=Words("x")).evidence == {"c": 1.0}
 
 
 def test_a_kind_that_is_a_reason_to_act_leaves_its_parts_out_unless_they_are_over(monkeypatch):
     def made(name, severity="warn", until=None, outdoes=()):
         kind = Kind(name=name, outdoes=outdoes)
-        found = kind.finding(severity, Words("x"), [0], evidence={}, until_step=until)
+        moment = Moment(Evidence(), None, asked=kind)
+        found = moment.finding({}, [0], severity=severity, words=Words("x"), until_step=until)
         return replace(kind, detect=lambda _: [found])
 
     def told(*them):

@@ -8,7 +8,7 @@ import numpy as np
 from ddpmon.analysis import findings as finding
 from ddpmon.analysis.evidence import Evidence
 from ddpmon.analysis.kinds import gpu_memory
-from ddpmon.analysis.kinds.kind import Words, without_numpy
+from ddpmon.analysis.kinds.kind import Moment, Words, without_numpy
 from ddpmon.messages import encode
 from tests.findings import judged
 
@@ -24,7 +24,7 @@ def test_numbers_of_numpy_become_pythons_own():
 
 def test_a_detector_that_leaves_numpys_numbers_in_what_it_found_ends_no_hub(monkeypatch):
     evidence = {"share": np.float32(0.5), "left_bytes": np.int64(4096), "more": np.float32(0.25)}
-    left = gpu_memory.finding("warn", Words("x"), [0], evidence=evidence, cost_ms=np.float64(2.0))
+    left = Moment(Evidence(), None, asked=gpu_memory).finding(evidence, [0], words=Words("x"), cost_ms=np.float64(2.0))
     monkeypatch.setattr(finding, "KINDS", [replace(gpu_memory, detect=lambda _: [left])])
     (told,) = judged(None, Evidence())
     encode(told)

@@ -133,6 +133,7 @@ class Moment:
         ranks: Sequence[int] = (),
         phase: str | None = None,
         *,
+        kind: Kind | None = None,
         severity: Severity | None = None,
         headline: str | None = None,
         advice: str | None = None,
@@ -141,12 +142,13 @@ class Moment:
         cost: StepCost | None = None,
         **more: Any,
     ) -> Finding:
-        """Make a finding of the kind that is being detected.
+        """Make a finding of a kind.
 
         Args:
             facts: Its evidence; values that are None are left out. Words may name them.
             ranks: Its ranks. Words may name them as {who}, with {have}, {are}, {do}, {their}, or {s} after a verb.
             phase: The phase of a step that it is about.
+            kind: Another kind of the same family; None: the kind that is being detected.
             severity: None: that of the kind. The same holds for headline and advice.
             headline: As in `Kind`.
             advice: As in `Kind`.
@@ -155,14 +157,18 @@ class Moment:
             cost: Its cost, with its first step, and a share and a gain for the evidence.
             more: Further fields of `Finding`.
         """
-        severity = severity or self.kind.severity
+        kind = kind or self.kind
+        severity = severity or kind.severity
         if cost is not None:
             facts = {**facts, "share": cost.share, "gain": cost.gain}
             more = {"since_step": cost.since, "cost_ms": None if severity == "info" else cost.cost_ms, **more}
         named = {**facts, **named_as(ranks, self.evidence.world_size), **(beside or {})}
-        headline, advice = headline or self.kind.headline, advice or self.kind.advice
-        words = words or worded(headline, advice, named)
-        return self.kind.finding(severity, words, ranks, phase, evidence=facts, **more)
+        words = words or worded(headline or kind.headline, advice or kind.advice, named)
+        known = {name: value for name, value in facts.items() if value is not None}
+        return Finding(
+            kind.name, severity, words.text, list(ranks), phase, evidence=without_numpy(known), advice=words.advice,
+            brief=words.brief, explains=kind.explains, device=kind.device, lead=len(words.lead), **without_numpy(more),
+        )  # fmt: skip
 
 
 def worded(headline: str, advice: str, facts: Mapping[str, Any]) -> Words:
@@ -274,23 +280,6 @@ class Kind:
     def leaves_out(self, whole: Finding, part: Finding) -> bool:
         """Return whether `part` is not reported, because `whole`, a finding of this kind, explains it."""
         return part.kind in self.outdoes and self.covers(whole, part)
-
-    def finding(
-        self,
-        severity: Severity,
-        words: Words,
-        ranks: Sequence[int] = (),
-        phase: str | None = None,
-        *,
-        evidence: Mapping[str, Any],
-        **more: Any,
-    ) -> Finding:
-        """Return a finding with these words and the properties of this kind. Evidence that is None is left out."""
-        known = {name: value for name, value in evidence.items() if value is not None}
-        return Finding(
-            self.name, severity, words.text, list(ranks), phase, evidence=without_numpy(known), advice=words.advice,
-            brief=words.brief, explains=self.explains, device=self.device, lead=len(words.lead), **without_numpy(more),
-        )  # fmt: skip
 
 
 def without_numpy(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpmon.analysis.kinds.kind import Kind, Moment, Words
+from ddpmon.analysis.kinds.kind import Kind, Moment, Severity, Words
 from ddpmon.analysis.processes.causes import Cause, Lateness, find_cause
 from ddpmon.analysis.processes.conditions import lone_host, typical_conditions
 from ddpmon.analysis.processes.data_readers import loading_facts, loading_samples
@@ -93,10 +93,11 @@ class SlowRanks:
         cost_ms = one.cost_ms * self.mendable_share
         of_slow_s = cost_ms / 1e3 / max(1.0, one.share * self.steps)
         episodes = [Episode(first, last, of_slow_s * (last - first + 1), [one.phase]) for first, last in one.stretches]
-        return kind.finding(
-            "warn" if acts and one.until is None else "info", words(self), one.ranks, one.phase,
-            evidence=self.evidence if facts is None else facts, since_step=one.since, until_step=one.until,
-            cost_ms=cost_ms / max(1, self.steps), cost_s=cost_ms / 1e3, subject=self.subject, episodes=episodes,
+        severity: Severity = "warn" if acts and one.until is None else "info"
+        return self.moment.finding(
+            self.evidence if facts is None else facts, one.ranks, one.phase, kind=kind, severity=severity,
+            words=words(self), since_step=one.since, until_step=one.until, cost_ms=cost_ms / max(1, self.steps),
+            cost_s=cost_ms / 1e3, subject=self.subject, episodes=episodes,
         )  # fmt: skip
 
     @property
