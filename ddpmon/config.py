@@ -1,6 +1,7 @@
 """The user's config file: its keys, its path, and which of its values are in effect. Standard library only.
 
-If a key has an environment variable, the variable takes precedence, and a command's option precedes both.
+If a key has an environment variable, the variable takes precedence, and a command's option precedes both. A value that
+is not allowed has no effect, and is an error: commands that need the value raise it, the others only print it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ NOTIFY = ("off", "bell", "desktop", "both")
 MAX_CONFIG_BYTES = 1_000_000
 
 
+class SettingError(UsageError):
+    """Reports a value, a key or a config file that is not allowed. setting: its key; "" if it is the whole file."""
+
+    def __init__(self, setting: str, text: str) -> None:
+        super().__init__(text)
+        self.setting = setting
+
+
 @dataclass(frozen=True)
 class Setting:
     """One key of the config file."""
@@ -36,6 +45,8 @@ class Setting:
     kind: type = str
     variable: str = ""
     """The environment variable that takes precedence."""
+    starts: bool = False
+    """True if commands that start a run need the value, also without a dashboard."""
 
 
 SETTINGS = (
@@ -43,17 +54,18 @@ SETTINGS = (
             variable="DDPMON_THEME"),
     Setting("first_screen", "the name of a screen", "Screen that the dashboard opens with.", "world"),
     Setting("units", "binary or decimal", "Units of memory and traffic: GiB (binary) or GB (decimal).", "binary",
-            variable="DDPMON_UNITS"),
+            variable="DDPMON_UNITS", starts=True),
     Setting("notify", f"{', '.join(NOTIFY)}, or URLs separated by spaces",
             "How the dashboard, or a service, tells you that a run needs attention or has ended.", "off",
-            variable="DDPMON_NOTIFY"),
+            variable="DDPMON_NOTIFY", starts=True),
     Setting("on_alert", "a command line", "Program that ddpmon starts when a run needs attention, stalls or fails.",
-            variable="DDPMON_ON_ALERT"),
-    Setting("keep", "a size or an age", "Limit for all runs, such as 20GB or 90d.", variable="DDPMON_KEEP"),
-    Setting("logs", "a size", "Limit for the saved output of a run, such as 2G.", variable="DDPMON_LOGS"),
-    Setting("folders.runs", "an absolute path", "Folder of the runs.", variable="DDPMON_HOME"),
+            variable="DDPMON_ON_ALERT", starts=True),
+    Setting("keep", "a size or an age", "Limit for all runs, such as 20GB or 90d.",
+            variable="DDPMON_KEEP", starts=True),
+    Setting("logs", "a size", "Limit for the saved output of a run, such as 2G.", variable="DDPMON_LOGS", starts=True),
+    Setting("folders.runs", "an absolute path", "Folder of the runs.", variable="DDPMON_HOME", starts=True),
     Setting("folders.sockets", "an absolute path", "Folder of the sockets; choose a short path.",
-            variable="DDPMON_RUNTIME_DIR"),
+            variable="DDPMON_RUNTIME_DIR", starts=True),
     Setting("ranks.columns", "a list of columns", "Columns of the screen Ranks, in this order.", kind=list),
     Setting("gpu.peak_tflops", "a number above 0", "Peak of a rank's GPU or CPU in TFLOP/s, for the MFU.", kind=float),
     Setting("price.gpu_hour", "a number above 0", "Price of one GPU hour, or of one rank hour in runs without GPUs.",
@@ -63,6 +75,8 @@ SETTINGS = (
 """All keys except those of the tables [keys] and [themes], which users choose."""
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TABLES = {name.partition(".")[0] for name in _BY_NAME if "." in name}
+NEEDED_TO_START = {"", *(setting.name for setting in SETTINGS if setting.starts)}
+"""Keys whose errors, like those of the whole file, keep commands from starting a run."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +90,33 @@ class Config:
     """New keys of the dashboard, each under the key that it replaces. A nested table with a screen's name holds
     replacements for that screen only."""
     themes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    errors: tuple[SettingError, ...] = ()
+    """An error for each key, or for the whole file, that cannot be used. What the file says there is left out."""
 
     @property
     def exists(self) -> bool:
-        """Return whether the file has any value."""
-        return bool(self.values or self.keys or self.themes)
+        """Return whether the file has any content."""
+        return bool(self.values or self.keys or self.themes or self.errors)
 
     def get(self, name: str) -> Any:
         """Return the value of a setting, or its default."""
         return self.values.get(name, _BY_NAME[name].default)
 
-    def wrong(self, name: str, value: object, allowed: str) -> UsageError:
+    def needed(self, name: str) -> Any:
+        """Return the value of a setting, or its default. Raise SettingError if the file has another value for it."""
+        for error in self.errors:
+            if error.setting in {"", name}:
+                raise error
+        return self.get(name)
+
+    def wrong(self, name: str, value: object, allowed: str) -> SettingError:
         """Return an error that says which value of the file is not allowed."""
-        return UsageError(f"{self.path}: {name} = {value!r} is not allowed{_near(value, allowed)} allowed: {allowed}")
+        what = f"[{name}]" if isinstance(value, dict) else f"{name} = {value!r}"
+        return SettingError(name, f"{self.path}: {what} is not allowed{_near(value, allowed)} allowed: {allowed}")
+
+    def no_key(self, name: str, allowed: str) -> SettingError:
+        """Return an error that says which key or table of the file does not exist."""
+        return SettingError(name, f"{self.path}: there is no key {name}{_near(name, allowed)} allowed: {allowed}")
 
 
 def _near(value: object, allowed: str) -> str:
@@ -112,7 +140,7 @@ def path() -> Path | None:
 
 
 def current() -> Config:
-    """Return the values of the file, or none if there is no file. Raise UsageError if it cannot be used."""
+    """Return the values of the file and its errors; nothing if there is no file."""
     place = path()
     return Config(Path()) if place is None else _read(place)
 
@@ -120,52 +148,66 @@ def current() -> Config:
 @functools.cache
 def _read(place: Path) -> Config:
     try:
+        return _checked(place, *_load(place))
+    except (FileNotFoundError, NotADirectoryError):
+        return Config(place)
+    except SettingError as error:
+        return Config(place, errors=(error,))
+
+
+def _load(place: Path) -> tuple[dict[str, Any], bool]:
+    """Return the content of the file, and whether other users can read it. Raise SettingError if it is unreadable."""
+    try:
         with open(place, "rb") as file:
             content = file.read(MAX_CONFIG_BYTES + 1)
             others_read = bool(os.fstat(file.fileno()).st_mode & 0o077)
     except (FileNotFoundError, NotADirectoryError):
-        return Config(place)
+        raise
     except OSError as error:
-        raise UsageError(f"{place}: {error.strerror}; correct or remove the file") from None
+        raise SettingError("", f"{place}: {error.strerror}; correct or remove the file") from None
     if len(content) > MAX_CONFIG_BYTES:
-        raise UsageError(f"{place} has over {MAX_CONFIG_BYTES:,} bytes; remove what is not ddpmon's configuration")
+        raise SettingError("", f"{place} has over {MAX_CONFIG_BYTES:,} bytes; remove all that is no configuration")
     import tomllib  # Imported only for a file, because commands like ls must answer at once.
 
     try:
-        raw = tomllib.loads(content.decode())
+        return tomllib.loads(content.decode()), others_read
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{place} is not valid TOML: {error}") from None
-    read = _checked(place, raw)
-    if others_read and "://" in read.get("notify"):
-        raise UsageError(f"{place}: others can read the URLs of notify; chmod 600 {place}")
-    return read
+        raise SettingError("", f"{place} is not valid TOML: {error}") from None
 
 
-def _checked(place: Path, raw: dict[str, Any]) -> Config:
-    read = Config(place, {}, _table(place, "keys", raw.pop("keys", {})), _table(place, "themes", raw.pop("themes", {})))
-    values = dict(_flat(place, raw))
-    for name, value in values.items():
+def _checked(place: Path, raw: dict[str, Any], others_read: bool) -> Config:
+    """Return the allowed values of the file, and an error for each of the others."""
+    errors: list[SettingError] = []
+    keys, themes = (_table(place, name, raw.pop(name, {}), errors) for name in ("keys", "themes"))
+    themes = {name: _table(place, f"themes.{name}", table, errors) for name, table in themes.items()}
+    read = Config(place, {}, keys, themes)
+    values = {}
+    for name, value in _flat(place, raw, errors):
         setting = _BY_NAME.get(name)
         if setting is None:
-            allowed = ", ".join([*_BY_NAME, "[keys]", "[themes]"])
-            raise UsageError(f"{place}: there is no key {name}{_near(name, allowed)} allowed: {allowed}")
-        if not _fits(setting, value, read.themes):
-            raise read.wrong(name, value, setting.allowed)
-    for name, theme in read.themes.items():
-        _table(place, f"themes.{name}", theme)
-    return Config(place, values, read.keys, read.themes)
+            errors.append(read.no_key(name, ", ".join([*_BY_NAME, "[keys]", "[themes]"])))
+        elif not _fits(setting, value, themes):
+            errors.append(read.wrong(name, value, setting.allowed))
+        elif name == "notify" and others_read and "://" in value:
+            text = f"{place}: others can read the URLs of notify; chmod 600 {place}"
+            errors.append(SettingError(name, text))
+        else:
+            values[name] = value
+    return Config(place, values, keys, themes, tuple(errors))
 
 
-def _table(place: Path, name: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{place}: {name} = {value!r} is not allowed; allowed: a table, [{name}]")
-    return value
+def _table(place: Path, name: str, value: object, errors: list[SettingError]) -> dict[str, Any]:
+    """Return a table of the file; if it is no table, append an error and return an empty one."""
+    if isinstance(value, dict):
+        return value
+    errors.append(SettingError(name, f"{place}: {name} = {value!r} is not allowed; allowed: a table, [{name}]"))
+    return {}
 
 
-def _flat(place: Path, raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(place: Path, raw: Mapping[str, Any], errors: list[SettingError]) -> Iterator[tuple[str, Any]]:
     for name, value in raw.items():
         if name in _TABLES:
-            yield from ((f"{name}.{key}", each) for key, each in _table(place, name, value).items())
+            yield from ((f"{name}.{key}", each) for key, each in _table(place, name, value, errors).items())
         else:
             yield name, value
 
@@ -191,20 +233,20 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
 
 
 def apply(environ: MutableMapping[str, str]) -> None:
-    """Set the environment variables for which the file has a value and the environment has none.
-
-    Raises:
-        UsageError: The file cannot be used, or DDPMON_UNITS has a value that is not allowed.
-
-    """
+    """Set the environment variables for which the file has a value and the environment has none."""
     for setting in SETTINGS:
         value = current().values.get(setting.name) if setting.variable else None
         if value is not None and setting.variable not in environ:
             folder = setting.name.startswith("folders.")
             environ[setting.variable] = str(Path(value).expanduser()) if folder else value
             _applied.add(setting.variable)
+
+
+def errors(environ: Mapping[str, str]) -> Iterator[SettingError]:
+    """Yield the errors of the file, and one if DDPMON_UNITS has a value that is not allowed."""
+    yield from current().errors
     if (units := environ.get("DDPMON_UNITS") or UNITS[0]) not in UNITS:
-        raise UsageError(f"DDPMON_UNITS={units!r} is not allowed; allowed: {', '.join(UNITS)}")
+        yield SettingError("units", f"DDPMON_UNITS={units!r} is not allowed; allowed: {', '.join(UNITS)}")
 
 
 _applied: set[str] = set()

@@ -141,9 +141,10 @@ warn = "bold #ffcc00"
 background = "#000000"
 ```
 
-ddpmon refuses a file with an unknown key or a value that is not allowed; one line names the file, the key and what is
-allowed. If the file names a screen, a column or a key that does not exist, no dashboard opens. Other commands report that
-in one line and go on, and `ddpmon doctor` lists it.
+If the file has an unknown key or a value that is not allowed, one line on stderr names the file, the key and what is
+allowed. No dashboard opens until you correct it. `ddpmon run` and `ddpmon exec` start no run if the file cannot be read,
+or if the value is one of {0}. All other commands, such as `stop`, use the default instead and go
+on. `ddpmon doctor` lists all errors.
 
 ## Settings
 """
@@ -312,10 +313,19 @@ def config_page() -> str:
     ]
     head = "| key | what it sets | allowed | default | variable |\n| --- | --- | --- | --- | --- |"
     screens = f"{', '.join(SCREENS)}"
+    starting = ", ".join(f"`{row.name}`" for row in SETTINGS if row.starts)
     roles = ", ".join(f"`{role}`" for role in ROLES)
     columns = ", ".join(f"`{name}`" for name in RANK_COLUMNS)
     return "\n".join(
-        ["# The config file\n", MADE, CONFIG, head, *rows, "", CONFIG_MORE.format(screens, columns, roles)]
+        [
+            "# The config file\n",
+            MADE,
+            CONFIG.replace("{0}", starting),
+            head,
+            *rows,
+            "",
+            CONFIG_MORE.format(screens, columns, roles),
+        ]
     )
 
 

@@ -11,6 +11,7 @@ from ddpmon.cli.commands.replaying import unpack
 from ddpmon.errors import UsageError
 from ddpmon.tui import keymap, keys, palette
 from ddpmon.tui.config_check import check_config
+from tests import in_process
 from tests.conftest import ddpmon_program
 from tests.tui.terminal import Terminal
 
@@ -66,11 +67,13 @@ def test_without_a_file_all_values_are_defaults(written):
     ("[keys]\n'ctrl+c' = 'q'", "keys.ctrl+c = 'q' is not allowed; allowed: any key but ctrl+c"),
     ("[keys]\nU = 'u'", "keys.U = 'u' is not allowed; allowed: a new key for one that ? lists, and U is not"),
     ("[keys.world]\nf5 = 'u'", "lists, and f5 is not"),
-    ("[keys.word]\ns = 'o'", "keys.word = '…' is not allowed; allowed: a table of a screen: world, ranks"),
+    ("[keys.word]\ns = 'o'", "there is no key keys.word; did you mean keys.world? allowed: keys.world, keys.ranks"),
+    ("[keys]\nx = 'ctrl+foo'", "keys.x = 'ctrl+foo' is not allowed; allowed: one character, or a name such as ctrl+x"),
+    ("[keys]\nx = 'f99'", "keys.x = 'f99' is not allowed"),
     ("[themes]\nmine = 3", "themes.mine = 3 is not allowed; allowed: a table, [themes.mine]"),
     ("[themes.mine]\nwarn = 'red'", "themes.mine.warn = 'red' is not allowed; allowed: base (dark or light), and a"),
     ("[themes.mine]\nwarm = '#ff0000'", "themes.mine.warm = '#ff0000' is not allowed"),
-    ("[themes.dark]\nwarn = '#ff0000'", "themes.dark = '…' is not allowed; allowed: another name than dark, light"),
+    ("[themes.dark]\nwarn = '#ff0000'", "[themes.dark] is not allowed; allowed: another name than dark, light"),
     ("theme = ", "is not valid TOML: "),
 ])  # fmt: skip
 def test_a_wrong_value_is_one_line_with_the_file_the_key_and_what_is_allowed(written, text, words):
@@ -82,12 +85,51 @@ def test_a_wrong_value_is_one_line_with_the_file_the_key_and_what_is_allowed(wri
     assert "\n" not in str(error.value)
 
 
-def test_a_wrong_file_ends_a_command_with_one_line(written, home):
-    path = written("them = 'dark'")
-    result = called("ls")
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"ddpmon: {path}: there is no key them; did you mean theme? allowed: theme, ")
-    assert len(result.stderr.splitlines()) == 1
+WRONG = {
+    "units": "units = 'metric'",
+    "theme": "theme = 'purple'",
+    "them": "them = 'dark'",
+    "keys.x": "[keys]\nx = 'ctrl+foo'",
+    "themes.mine.warn": "[themes.mine]\nwarn = 'red'",
+    "not valid TOML": "theme = ",
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_commands_that_do_not_need_a_wrong_value_say_one_line_and_go_on(written, home, key):
+    path = written(WRONG[key])
+    unpack()
+    for words, code in ((["stop", "line"], 0), (["ls"], 0), (["report", "line"], 0), (["stack", "line"], 1)):
+        result = in_process.called(*words)
+        assert result.returncode == code, result.stderr
+        first, *others = result.stderr.splitlines()
+        assert first.startswith(f"ddpmon: {path}")
+        assert key in first
+        assert not any(str(path) in line for line in others)
+        assert result.stdout or others
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_command_that_starts_a_run_refuses_only_the_values_that_it_needs(written, home, key):
+    written(WRONG[key])
+    result = in_process.called("exec", "--headless", "--", "true")
+    assert key in result.stderr.splitlines()[0]
+    assert result.returncode == (2 if key in {"units", "not valid TOML"} else 0), result.stderr
+
+
+def test_a_wrong_theme_is_reported_once_and_with_its_own_key(written, home):
+    path = written("theme = 'mine'\n" + WRONG["themes.mine.warn"])
+    with Terminal("ddpmon", "demo", fresh=True) as terminal:
+        assert terminal.wait_end() == 2
+        told = terminal.raw.decode()
+    assert told.count("themes.mine.warn = 'red' is not allowed") == told.count(str(path)) == 1
+    assert "DDPMON_THEME" not in told
+
+
+def test_an_option_names_its_variable_only_if_the_variable_has_the_value(home, monkeypatch):
+    assert "Invalid value for '--notify': 'foo' is not one of" in called("run", "--notify", "foo", "x.py").stderr
+    monkeypatch.setenv("DDPMON_NOTIFY", "foo")
+    assert "'--notify' (env var: 'DDPMON_NOTIFY'): 'foo' is not" in called("run", "x.py").stderr
 
 
 def test_a_value_that_only_its_command_can_judge_is_refused_with_its_key(written, home):
@@ -95,6 +137,10 @@ def test_a_value_that_only_its_command_can_judge_is_refused_with_its_key(written
     result = called("exec", "--headless", "--", "true")
     assert result.returncode == 2
     assert f"({path} sets keep)" in result.stderr
+    unpack()
+    listed = called("ls")
+    assert (listed.returncode, len(listed.stderr.splitlines())) == (0, 1)
+    assert f"({path} sets keep)" in listed.stderr
 
 
 def test_the_environment_takes_precedence_over_the_file_and_ddpmon_config_says_so(written, home, monkeypatch):
@@ -145,26 +191,25 @@ def test_the_units_of_the_file_are_those_of_every_command_and_of_the_hub(written
 def test_units_that_there_are_not_are_one_line(home, monkeypatch):
     monkeypatch.setenv("DDPMON_UNITS", "metric")
     result = called("ls")
-    assert (result.returncode, result.stderr) == (
-        2, "ddpmon: DDPMON_UNITS='metric' is not allowed; allowed: binary, decimal\n"
-    )  # fmt: skip
+    line = "ddpmon: DDPMON_UNITS='metric' is not allowed; allowed: binary, decimal\n"
+    assert (result.returncode, result.stderr) == (0, line)
+    assert called("exec", "--headless", "--", "true").stderr == line
 
 
 def test_commands_without_a_dashboard_report_what_no_dashboard_could_use_and_go_on(written, home):
-    path = written("first_screen = 'word'\n[keys]\nx = 'q'\n")
+    path = written("first_screen = 'word'\nunits = 3\n[keys]\nx = 'q'\n")
     unpack()
-    screen, key = (f"{path}: {each} is not allowed" for each in ("first_screen = 'word'", "keys.x = 'q'"))
+    wrong = ("units = 3", "first_screen = 'word'", "keys.x = 'q'")
+    lines = [f"{path}: {each} is not allowed" for each in wrong]
     for words in (["ls"], ["report", "line"], ["status", "line"]):
         result = called(*words)
         assert result.returncode in {0, 1}, result.stderr
-        assert [line[: line.index(";")] for line in result.stderr.splitlines()] == [
-            f"ddpmon: {screen}",
-            f"ddpmon: {key}",
-        ]
+        told = [line[: line.index(";")] for line in result.stderr.splitlines()]
+        assert told == [f"ddpmon: {line}" for line in lines]
         assert result.stdout
     checked = called("doctor", "--json")
     found = [check["text"] for check in json.loads(checked.stdout) if check["about"] == "config file"]
-    assert [text[: text.index(";")] for text in found] == [screen, key]
+    assert [text[: text.index(";")] for text in found] == lines
     assert path.name not in checked.stderr
 
 

@@ -5,6 +5,7 @@ once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import MutableMapping
@@ -59,15 +60,28 @@ def command_line(context: click.Context) -> None:
     """Run a command; without one, print the help."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-    elif config.current().exists and context.invoked_subcommand not in _CHECK_THE_FILE:
-        from ddpmon.tui.config_check import problems
-
-        for problem in problems():
-            _complain(str(problem), 2)
+    elif context.invoked_subcommand not in _CHECK_THE_FILE:
+        _report_wrong_settings(starts_run=context.invoked_subcommand in {"run", "exec"})
 
 
 _CHECK_THE_FILE = {"config", "doctor", "snapshot", "_relay", "_there"}
 """Commands that report errors in the config file themselves, or that a user of another machine runs here."""
+
+
+def _report_wrong_settings(*, starts_run: bool) -> None:
+    """Print a line for each setting that is not allowed; raise SettingError if the command needs one to start a run."""
+    if config.current().exists:
+        from ddpmon.tui.config_check import problems
+    else:
+        problems = functools.partial(config.errors, os.environ)
+    wrong = list(problems())
+    for error in wrong:
+        if starts_run and error.setting in config.NEEDED_TO_START:
+            raise error
+    for error in wrong:
+        _complain(str(error), 2)
+
+
 _printed: set[str] = set()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ddpmon import config, runs
 from ddpmon.errors import DdpmonError, UsageError
@@ -38,6 +39,15 @@ class WholeNumber(click.IntRange):
     """A whole number within bounds. Unlike click's own range, it calls a word that is none by a plain name."""
 
     name = "whole number"
+
+
+class VariableOption(click.Option):
+    """An option that an environment variable sets too. Errors name the variable only if the value is from there."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        if ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT:
+            return super().get_error_hint(ctx)
+        return click.Parameter.get_error_hint(self, ctx)
 
 
 def run_argument(name: str, *, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -119,6 +129,7 @@ def notifications(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option `--notify`: the ways in which the user is notified when the run gets worse or ends."""
     return click.option(
         "--notify",
+        cls=VariableOption,
         multiple=True,
         callback=_notify,
         envvar="DDPMON_NOTIFY",
@@ -194,6 +205,7 @@ def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option `--on-alert`: the program that is run when the run needs attention."""
     return click.option(
         "--on-alert",
+        cls=VariableOption,
         metavar="CMD",
         callback=_program,
         envvar="DDPMON_ON_ALERT",

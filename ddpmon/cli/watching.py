@@ -9,7 +9,7 @@ import time
 from types import FrameType
 from typing import Self
 
-from ddpmon import config, runs
+from ddpmon import runs
 from ddpmon.analysis.words import format_count
 from ddpmon.cli.reaching import adopted
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
@@ -33,7 +33,7 @@ def interactive() -> bool:
     """Return whether a dashboard can be shown and used here. If the terminal cannot show one, print the reason.
 
     Raises:
-        UsageError: The user chose a theme that does not exist.
+        UsageError: The config file has an error, or the user chose a theme that does not exist.
 
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -42,13 +42,11 @@ def interactive() -> bool:
         named = f"TERM is {term!r}" if term else "TERM is not set"
         print(f"ddpmon: {named}, so ddpmon opens no dashboard; try TERM=xterm-256color", file=sys.stderr)
         return False
+    from ddpmon.tui.config_check import check_config
     from ddpmon.tui.palette import chosen_theme
 
-    chosen_theme(os.environ)  # Report a wrong theme before the run starts.
-    if config.current().exists:
-        from ddpmon.tui.config_check import check_config
-
-        check_config()
+    check_config()  # Report a wrong setting before the run starts.
+    chosen_theme(os.environ)
     return True
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from ddpmon import config
-from ddpmon.errors import UsageError
+from ddpmon.config import SettingError
 from ddpmon.tui.views import VIEW_FACTS, ViewName
 
 SCREENS = [name.value for name in ViewName if VIEW_FACTS[name].digit]
@@ -17,11 +18,12 @@ def check_config() -> None:
         raise problem
 
 
-def problems() -> Iterator[UsageError]:
-    """Yield an error for each value that names no screen or column, for the first wrong key and for the first wrong
-    theme. Modules are imported only for values that the file has.
+def problems() -> Iterator[SettingError]:
+    """Yield the errors of the settings, one for each value that names no screen or column, one for the first wrong key
+    and one for the first wrong theme. Modules are imported only for values that the file has.
     """
     given = config.current()
+    yield from config.errors(os.environ)
     if (screen := given.get("first_screen")) not in SCREENS:
         yield given.wrong("first_screen", screen, ", ".join(SCREENS))
     if columns := given.get("ranks.columns"):
@@ -35,12 +37,12 @@ def problems() -> Iterator[UsageError]:
             from ddpmon.tui import keymap, keys
 
             keymap.remapped_keys(keys.DEFAULT_KEYS, given)
-    except UsageError as error:
+    except SettingError as error:
         yield error
     try:
         if given.themes:
             from ddpmon.tui import palette
 
             palette.own_themes()
-    except UsageError as error:
+    except SettingError as error:
         yield error

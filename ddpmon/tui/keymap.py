@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from ddpmon.tui.views import ViewName
 
 FIXED = "ctrl+c"
 """The key that always has the same action, in dialogs too."""
-_KEY = re.compile(r"\S|(?:(?:ctrl|shift|alt)\+)*(?:[a-z0-9_]|f\d+|[a-z_]{3,})", re.ASCII)
+_KEY = re.compile(r"\S|(?:(?:ctrl|shift|alt)\+)*([a-z0-9_]+)", re.ASCII)
 _ALLOWED = "one character, or a name such as ctrl+x, f5, enter, escape, space, left or pagedown"
 
 
@@ -87,7 +88,7 @@ def _changes(config: Config) -> Iterator[_Change]:
     for name, value in config.keys.items():
         if isinstance(value, dict):
             if name not in set(ViewName):
-                raise config.wrong(f"keys.{name}", "…", f"a table of a screen: {', '.join(ViewName)}")
+                raise config.no_key(f"keys.{name}", ", ".join(f"keys.{view}" for view in ViewName))
             for old, new in value.items():
                 yield _change(config, f"keys.{name}.{old}", old, new, (ViewName(name),))
         else:
@@ -95,11 +96,22 @@ def _changes(config: Config) -> Iterator[_Change]:
 
 
 def _change(config: Config, setting: str, old: str, new: object, views: tuple[ViewName, ...]) -> _Change:
-    if not isinstance(new, str) or not _KEY.fullmatch(new):
+    if not isinstance(new, str) or not _is_key(new):
         raise config.wrong(setting, new, _ALLOWED)
     if FIXED in {old, new}:
         raise config.wrong(setting, new, f"any key but {FIXED}, which always asks whether to leave or to stop")
     return _Change(setting, _key_name(old), _key_name(new), views)
+
+
+def _is_key(name: str) -> bool:
+    """Return whether there is a key of this name: modifiers, then one character or a name that Textual has."""
+    match = _KEY.fullmatch(name)
+    if match is None or len(match[1] or name) == 1:
+        return match is not None
+    from textual.keys import Keys, _character_to_key
+
+    characters = map(_character_to_key, string.punctuation)
+    return match[1] in {*characters, *(key.value.rpartition("+")[2] for key in Keys)}
 
 
 def _key_name(typed: str) -> str:

@@ -94,8 +94,9 @@ def chosen_theme(environment: Mapping[str, str]) -> str | None:
     """
     choice = environment.get(THEME_VARIABLE, "").strip()
     if choice:
+        choice = choice if choice in own_themes() else choice.lower()
         try:
-            return theme_name(choice if choice in own_themes() else choice.lower())
+            return theme_name(choice)
         except UsageError as error:
             raise UsageError(f"{THEME_VARIABLE}: {error}") from None
     _, separator, background = environment.get("COLORFGBG", "").rpartition(";")
@@ -177,7 +178,7 @@ def _own_themes(_of: object) -> dict[str, tuple[Theme, Palette]]:
     own = {}
     for name, table in config.current().themes.items():
         if name in _CHOICES or not name.isprintable():
-            raise config.current().wrong(f"themes.{name}", "…", f"another name than {', '.join(_CHOICES)}")
+            raise config.current().wrong(f"themes.{name}", table, f"another name than {', '.join(_CHOICES)}")
         dark = table.get("base", "dark") == "dark"
         colours, first = dict(_DARK if dark else _LIGHT), THEMES[0 if dark else 1]
         grounds = {"background": first.background or "", "panel": first.panel or ""}

@@ -66,7 +66,7 @@ def doctor(ranks: int | None, as_json: bool) -> int:
 
 
 def _config() -> Iterator[Check]:
-    """Check the config file; a file that cannot be read ends every command before."""
+    """Check the config file."""
     from ddpmon.doctor.check import ok, problem
     from ddpmon.tui.config_check import problems
 

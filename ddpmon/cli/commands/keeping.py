@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
+from click.core import ParameterSource
 
 from ddpmon import numbers, runs
 from ddpmon.cli.options import run_argument
@@ -71,7 +72,9 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
 
     if not keep:
         raise UsageError(f"prune needs a limit for all runs: set --keep or DDPMON_KEEP to {retention.GRAMMAR}")
-    plan = retention.plan_pruning(retention.parse_limit(keep, "--keep"))
+    is_typed = click.get_current_context().get_parameter_source("keep") is ParameterSource.COMMANDLINE
+    limit = retention.parse_limit(keep, "--keep" if is_typed else retention.KEEP_VARIABLE)
+    plan = retention.plan_pruning(limit)
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
         print(f"nothing to delete: {runs_there} {numbers.disk_size(plan.size_bytes)}, and the limit is {keep}")

@@ -115,7 +115,7 @@ def _peak_flops(shot: Snapshot, ranks: list[int]) -> float:
     """Return the GPU's peak in FLOP/s, from the config file or by its name. Raise UsageError if it is unknown."""
     from ddpmon.analysis.processes.peak_flops import peak_flops
 
-    if (tflops := config.current().get("gpu.peak_tflops")) is not None:
+    if (tflops := config.current().needed("gpu.peak_tflops")) is not None:
         return float(tflops) * 1e12
     named = {one.environment.device_name for one in shot.ranks if one.environment and (one.rank in ranks or not ranks)}
     if len(peaks := {peak_flops(name) for name in named}) == 1 and (peak := peaks.pop()) is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpmon import runs
+from ddpmon import config, runs
 from ddpmon.cli import reaching
 from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import find, over_ssh
@@ -113,10 +113,14 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _warn_near_bound() -> None:
-    """Print a line on stderr if the stored runs are near or over the limit of $DDPMON_KEEP."""
+    """Print a line on stderr if the stored runs are near or over the limit of $DDPMON_KEEP, or if it is no limit."""
     from ddpmon.launch import retention
 
-    bound = retention.from_environment()
+    try:
+        bound = retention.from_environment()
+    except UsageError as error:
+        print("ddpmon:", config.with_origin(str(error)), file=sys.stderr)
+        return
     if bound is None:
         return
     plan = retention.plan_pruning(bound)
