@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.playback import Playback
-from ddpmon.tui.screens.view import RankCursor, View
+from ddpmon.tui.screens.view import View
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets.inspection import Inspection
 
@@ -33,8 +33,7 @@ class Inspecting:
         """Return the rank under a screen's cursor; on Inspect, the inspected rank."""
         if shown is ViewName.INSPECT:
             return self.rank
-        cursor = self.views[shown].cursor
-        return cursor.chosen_rank() if isinstance(cursor, RankCursor) else None
+        return self.views[shown].cursor.chosen_rank()
 
     async def inspect_rank(self, shown: ViewName) -> None:
         """Inspect the rank under the cursor of the current screen."""
@@ -48,9 +47,7 @@ class Inspecting:
 
     async def return_to_list(self) -> None:
         """Return to the screen on which the rank was chosen, with the cursor on that rank."""
-        cursor = self.views[self.chosen_on].cursor
-        if isinstance(cursor, RankCursor):
-            cursor.choose(self.rank)
+        self.views[self.chosen_on].cursor.choose(self.rank)
         await self.go(self.chosen_on)
 
     def ask_stack(self) -> None:

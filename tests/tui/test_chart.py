@@ -100,10 +100,10 @@ def test_the_cursor_goes_along_the_curve_and_tells_what_is_there(source):
 
 def test_a_click_puts_the_cursor_there(source):
     async def click(app, pilot):
-        await pilot.click(app.views["chart"].pane, offset=(AXIS_WIDTH + 36, 5))
+        await pilot.click(app.views["chart"].main, offset=(AXIS_WIDTH + 36, 5))
 
     app, text = drive(source, "z", click)
-    series, chart = app.frame.series, app.views["chart"].pane
+    series, chart = app.frame.series, app.views["chart"].main
     assert chart._at_s == pytest.approx((series.first_s + series.last_s) / 2, rel=0.02)
     assert chart._span_s is None, "a click is no drag"
     assert int(under_cursor(text)["step"].replace(",", "")) == pytest.approx(1290, abs=30)
@@ -114,39 +114,39 @@ def test_zoom_keeps_the_cursor_where_it_is_and_gets_finer_data(source):
     place = body(wide)[-4].index("┴")
     at = under_cursor(wide)
     app, narrow = drive(charted.source(source.store.histories), "z", *["shift+left"] * 3, "plus", "plus", "plus")
-    chart = app.views["chart"].pane
+    chart = app.views["chart"].main
     assert abs(body(narrow)[-4].index("┴") - place) <= 1
     assert app.frame.series.merged < source.current.series.merged
     assert chart._span_s == pytest.approx((source.current.series.last_s - 20) / 8, rel=0.01)
     assert int(under_cursor(narrow)["step"].replace(",", "")) == pytest.approx(int(at["step"].replace(",", "")), abs=20)
     app, again = drive(charted.source(source.store.histories), "z", *["plus"] * 3, *["minus"] * 4)
-    assert (app.views["chart"].pane._span_s, app.views["chart"].pane._end_s) == (None, None)
+    assert (app.views["chart"].main._span_s, app.views["chart"].main._end_s) == (None, None)
     assert again == drive(charted.source(source.store.histories), "z")[1]
 
 
 def test_zoom_ends_where_there_is_nothing_finer(source):
     app, text = drive(source, "z", *["plus"] * 30)
-    assert app.views["chart"].pane._span_s == 1.0
+    assert app.views["chart"].main._span_s == 1.0
     assert "one step per point" in text
     assert under_cursor(text)["step"] == "2,400"
 
 
 def test_the_cursor_takes_the_chart_along_when_it_leaves_it(source):
     app, text = drive(source, "z", "plus", "plus", "plus", *["shift+left"] * 12)
-    chart = app.views["chart"].pane
+    chart = app.views["chart"].main
     series = app.frame.series
     assert chart._end_s < series.last_s - chart._span_s / 2
     assert chart._end_s - chart._span_s <= chart._at_s <= chart._end_s
     assert "┴" in text
     app, text = drive(charted.source(source.store.histories), "z", "plus", "pageup", "pageup", "pageup")
-    assert app.views["chart"].pane._at_s == series.first_s
+    assert app.views["chart"].main._at_s == series.first_s
     app, text = drive(charted.source(source.store.histories), "z", "plus", "plus", "pageup", "pageup", "pagedown", "G")
-    assert (app.views["chart"].pane._at_s, app.views["chart"].pane._end_s) == (None, None)
+    assert (app.views["chart"].main._at_s, app.views["chart"].main._end_s) == (None, None)
 
 
 def test_windows_are_those_that_the_run_is_long_enough_for(source):
     spans, texts = [], []
-    look = [lambda app, _: spans.append(app.views["chart"].pane._span_s), seen(texts)]
+    look = [lambda app, _: spans.append(app.views["chart"].main._span_s), seen(texts)]
     drive(source, "z", *look, *["w", *look] * 4)
     assert spans == [None, 600.0, 60.0, None, 600.0]
     assert "last 10 min of 17 min" in texts[1]
@@ -287,7 +287,7 @@ def test_a_cursor_that_moves_repaints_little(source):
     painted = []
 
     def watch(app, _):
-        app.views["chart"].pane.refresh = lambda *regions, **more: painted.append(regions)
+        app.views["chart"].main.refresh = lambda *regions, **more: painted.append(regions)
 
     drive(source, "z", "left", "left", watch, "left", size=(160, 50))
     curve = [region for regions in painted for region in regions if 0 < region.y < 40]

@@ -52,7 +52,7 @@ def test_the_first_of_the_two_is_marked_and_can_be_let_go(two):
     assert "A: before, c compares" in text
     assert [row[0] for row in text.splitlines() if "before" in row and "DONE" in row] == ["A"]
     app, text = drive(snapshots.slow(), "8", "G", "c", "c")
-    assert app.views["runs"].pane.marked is None
+    assert app.views["runs"].main.marked is None
     assert "no longer marked" in text
 
 

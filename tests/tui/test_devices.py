@@ -47,7 +47,7 @@ def test_a_thousand_ranks_fold_and_keep_what_is_wrong_on_top():
 
 def test_every_rank_can_be_reached_and_the_cursor_is_always_in_sight():
     def walk(app, _):
-        listed = app.views["devices"].pane
+        listed = app.views["devices"].main
 
         def went(*moves):
             seen = set()
@@ -90,7 +90,7 @@ def test_the_filter_holds_here_and_enter_inspects_the_rank_under_the_cursor():
     assert "of 64 ranks: gpumem>63" in heading(text)
     app, text = drive(measured.slow(), "6", "slash", *"rank:13", "enter", "j", "enter", "escape")
     assert app.current_mode == "devices"
-    assert app.views["devices"].pane.chosen == 13
+    assert app.views["devices"].main.chosen == 13
     assert "no rank matches" in drive(measured.slow(), "6", "slash", *"nowhere", "enter")[1]
 
 

@@ -104,7 +104,7 @@ def test_the_filter_holds_on_world_and_for_the_next_rank_of_inspect():
     _, text = drive(WORLD, "slash", *typed("node01 own>200"), "enter")
     golden.check("filter", text, golden.NARROW)
     app, text = drive(WORLD, "slash", *typed("8-9"), "enter", "enter", "right_square_bracket", "right_square_bracket")
-    assert app.views["inspect"].pane.rank == 9
+    assert app.views["inspect"].main.rank == 9
     assert "rank 7" not in text
 
 
@@ -117,7 +117,7 @@ def test_the_filter_holds_for_the_logs():
     assert printed == [["8-9", "all say this"], ["8", "only 8"], ["9", "only 9"]]
     source.said = [Said(8, "out", ["only 8"]), Said(LAUNCHER, "launcher", ["torchrun"])]
     app, text = drive(source, "7", "F", *"8-9", "enter", *["right_square_bracket"] * 3)
-    assert app.views["logs"].pane.rank is None  # after 8 and 9 come all again, no launcher
+    assert app.views["logs"].main.rank is None  # after 8 and 9 come all again, no launcher
     app, text = drive(source, "7", "F", *"8-9", "enter", "right_square_bracket")
     assert "output of rank 8" in text
     assert "of 64 ranks" not in text

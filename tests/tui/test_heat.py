@@ -57,7 +57,7 @@ def test_metrics_go_round_and_a_list_has_them_all():
     offered, shown = HEAT_METRICS[:-1], []
 
     def note(app, _):
-        shown.append(app.views["heat"].pane.metric)
+        shown.append(app.views["heat"].main.metric)
 
     drive(through_time.slow(), "3", *[note, "M"] * len(offered), note, "m", *"LOS", "enter", note)
     assert shown == [*offered, offered[0], "loss"]
@@ -81,7 +81,7 @@ def test_f_folds_to_a_row_for_each_host():
     assert "heat by host" in text
     assert "node01   4-7" in text
     assert "rank 5 alone of 4 (4-7): late" in text
-    assert app.views["heat"].pane.chosen_rank() == 5
+    assert app.views["heat"].main.chosen_rank() == 5
     assert "heat by host" not in drive(source, "3", "f", "f")[1]
 
 
@@ -91,7 +91,7 @@ def test_the_filter_holds_here():
     assert source.requested.heat.ranks == ((1, 1), (4, 6))
     assert "/ 4 of 16 ranks: 1,4-6" in text
     assert [row.ranks for row in source.current.heat.rows] == [(1, 1), (4, 4), (5, 5), (6, 6)]
-    assert app.views["heat"].pane.chosen_rank() == 5
+    assert app.views["heat"].main.chosen_rank() == 5
     texts = []
     _, text = drive(source, "3", "slash", *"99", "enter", tick, seen(texts), "escape")
     assert "no rank matches the filter" in texts[0]
@@ -136,11 +136,11 @@ def test_the_map_fills_from_the_left_and_then_moves_by_a_column_for_each_of_its_
         return add
 
     def look(app, _):
-        pane = app.views["heat"].pane
+        pane = app.views["heat"].main
         rows.append("".join(text for text, _ in pane._rows[2])[pane._left :])
 
     app, _ = drive(source, "3", tick, look, further(40), look, further(80), look, further(81), look)
-    width = app.views["heat"].pane.room[0] - app.views["heat"].pane._left
+    width = app.views["heat"].main.room[0] - app.views["heat"].main._left
     late = [all_ in range(1, 101, 7) for all_ in range(101)]
     for row, (first, last) in zip(rows, [(1, 30), (1, 40), (81 - width, 80), (82 - width, 81)], strict=True):
         assert [cell != "·" for cell in row.rstrip()] == late[first : last + 1]
@@ -241,7 +241,7 @@ def test_the_cursor_goes_from_row_to_row_and_opens_its_worst_rank():
     assert "─rank 2 ·" in text
     app, text = drive(through_time.slow(), "3", "enter", "escape")
     assert app.current_mode == "heat"
-    assert app.views["heat"].pane.chosen == 5
+    assert app.views["heat"].main.chosen == 5
 
 
 def test_it_asks_for_what_fits_and_other_screens_for_nothing():
@@ -258,7 +258,7 @@ def test_a_column_more_repaints_no_quiet_row():
     painted = []
 
     def one_more(app, _):
-        app.views["heat"].pane.refresh = lambda *regions, **more: painted.extend(regions)
+        app.views["heat"].main.refresh = lambda *regions, **more: painted.extend(regions)
         own = own_times(1, 8)
         store.heat.append(world_with(own, first=241))
         source.current = with_parts(source.plain, store, source.requested)

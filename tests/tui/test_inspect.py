@@ -15,7 +15,7 @@ def of(rank):
     """Inspect a rank."""
 
     def go(app, _):
-        app.views["inspect"].pane.open(rank)
+        app.views["inspect"].main.open(rank)
         return app.action_go("inspect")
 
     return go
@@ -23,7 +23,7 @@ def of(rank):
 
 async def settled(app, pilot):
     """Wait until the screen has its size and shows what it requested."""
-    pane = app.views["inspect"].pane
+    pane = app.views["inspect"].main
     for _ in range(10):
         view = app.playback.shown.inspect if app.playback.shown else None
         if not isinstance(app.playback.source, inspected.Inspected) or app.size.width < 60 or app.size.height < 12:
@@ -123,7 +123,7 @@ def test_nobody_is_asked_where_the_screen_is_held_or_a_recording_plays():
 
 def test_the_wheel_scrolls_it_as_the_keys_do():
     def wheel(app, _):
-        pane = app.view.pane
+        pane = app.view.main
         pane.on_mouse_scroll_down(events.MouseScrollDown(pane, 5, 5, 0, 1, 0, False, False, False))
 
     assert seen(inspected.late(), wheel)[1] == seen(inspected.late(), "j", "j", "j")[1] != seen(inspected.late())[1]
@@ -201,7 +201,7 @@ def test_a_stack_that_changes_is_seen_without_a_key(monkeypatch):
         process.take_stack(inspected.stack(2, int(source.now * 1e6)), source.now)
         source.renew()
 
-    answered = until(lambda app: "model.py:88" in str(app.views["inspect"].pane._rows))
+    answered = until(lambda app: "model.py:88" in str(app.views["inspect"].main._rows))
     assert "model.py:88" in seen(source, "p", answer, answered)[1]
 
 
@@ -219,4 +219,4 @@ def test_it_has_the_whole_screen_where_nothing_is_measured_of_a_device():
     source.renew()
     app, text = seen(source, size=(160, 50))
     assert "through time" not in text
-    assert app.views["inspect"].pane.box.height == 46
+    assert app.views["inspect"].main.box.height == 46

@@ -14,7 +14,7 @@ def test_kind():
 
 def test_heat_offers_what_is_measured():
     app, _ = drive(kinds.alone(), "3")
-    assert not {"forward", "wait"} & set(app.views["heat"].pane.metrics)
+    assert not {"forward", "wait"} & set(app.views["heat"].main.metrics)
 
 
 @pytest.mark.parametrize("kind", kinds.MADE)

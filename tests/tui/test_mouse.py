@@ -70,11 +70,11 @@ def test_a_second_click_inspects_on_heat_and_timeline():
 
 
 async def second_click_on_the_third_row(app, pilot):
-    await pilot.click(app.view.pane, offset=(20, 3), times=2)
+    await pilot.click(app.view.main, offset=(20, 3), times=2)
 
 
 def big_chart(app):
-    return app.views["chart"].pane
+    return app.views["chart"].main
 
 
 def test_a_drag_zooms_and_the_click_that_ends_it_moves_no_cursor():
@@ -129,8 +129,8 @@ def test_heat_shows_what_the_mark_under_the_mouse_stands_for():
         app.tick()
         await pilot.pause()
         for x, y in ((60, 3), (2, 3), (60, 0)):
-            await pilot.hover(app.view.pane, offset=(x, y))
-            notes.append(screen_text(app).splitlines()[app.view.pane.region.bottom - 1])
+            await pilot.hover(app.view.main, offset=(x, y))
+            notes.append(screen_text(app).splitlines()[app.view.main.region.bottom - 1])
 
     drive(through_time.slow(16), "3", hover, size=(120, 40))
     assert re.match(r" step [\d,]+, rank \d+: (within the noise|late)", notes[0]), notes

@@ -15,7 +15,7 @@ NEXT_FRAME = lambda app, _: app.tick()
 @golden.both_sizes
 def test_few_ranks(size):
     source = inspected.late()
-    lanes = until(lambda app: source.current.samples is not None or not app.view.blocks[1].display)
+    lanes = until(lambda app: source.current.samples is not None or not app.view.body[2].display)
     _, text = drive(source, "2", THERE, lanes, NEXT_FRAME, NEXT_FRAME, size=size)
     golden.check("ranks-few", text, size)
 

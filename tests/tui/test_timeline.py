@@ -67,11 +67,11 @@ def test_the_cursor_reaches_every_rank_and_inspects_it():
     source = through_time.slow(64, late=5, per_host=8)
     app, _ = drive(source, "5", "G", "enter")
     last = int(np.argsort(source.store.world.last_steps(2).wait_ms.mean(axis=0), kind="stable")[-1])
-    assert app.views["inspect"].pane.rank == last
+    assert app.views["inspect"].main.rank == last
     source = through_time.slow(64, late=5, per_host=8)
     app, _ = drive(source, "5", "j", "j", "g", "enter", "escape")
     assert app.current_mode == "timeline"
-    assert app.views["inspect"].pane.rank == 5
+    assert app.views["inspect"].main.rank == 5
 
 
 def test_fewer_ranks_than_were_scrolled_past_are_shown_from_the_first():
@@ -103,7 +103,7 @@ def test_bars_of_a_running_run_stay_long_enough_to_be_read(monkeypatch, calm_s, 
 
     def later(app, _):
         """Steps that come when nothing has been asked for long."""
-        shown = app.views["timeline"].pane
+        shown = app.views["timeline"].main
         shown._last_request = -1000.0, shown._last_request[1]
         app.tick()
         steps = [snapshots.replace(step, step=step.step + 7) for step in source.current.timeline.steps]

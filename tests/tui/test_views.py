@@ -114,7 +114,7 @@ def test_ranks_are_sorted_by_every_column_both_ways():
     by_data = sorted(calm.ranks, key=lambda rank: rank.phases_ms[0])
 
     def until_data(app, _):
-        while "by data" not in app.screen.pane.heading(calm, 120)[1][0]:
+        while "by data" not in app.screen.main.heading(calm, 120)[1][0]:
             app.screen.action_do("sort")
 
     _, text = drive(calm, "2", until_data, size=(160, 90))
@@ -144,7 +144,7 @@ def test_columns_move_sideways_and_no_further_than_the_last():
 
 def test_sorting_by_a_column_out_of_sight_brings_it_into_sight():
     def until(app, _):
-        while "by cpu%" not in app.screen.pane.heading(None, 120)[1][0]:
+        while "by cpu%" not in app.screen.main.heading(None, 120)[1][0]:
             app.screen.action_do("sort")
 
     assert "cpu%▾" in drive(snapshots.slow(), "2", until)[1]
@@ -155,7 +155,7 @@ def test_inspect_goes_to_the_next_rank_and_back_to_where_it_came_from():
     assert "─rank 15 ·" in text
     app, text = drive(snapshots.slow(), "2", "enter", "left_square_bracket", "escape")
     assert app.current_mode == "ranks"
-    assert app.views["ranks"].pane.chosen == 12
+    assert app.views["ranks"].main.chosen == 12
     app, text = drive(snapshots.slow(), "s", "g", "enter", "left_square_bracket")
     assert "─rank 63 ·" in text
 

@@ -235,7 +235,7 @@ class PickBox(Pane):
 
     def __init__(self, offered: Offered) -> None:
         super().__init__(id="pick")
-        self.offered = offered
+        self.options = offered
         self.value = offered.current
         """Value of the entry under the cursor."""
         self.typed = ""
@@ -245,7 +245,7 @@ class PickBox(Pane):
     def found_values(self) -> list[str]:
         """Return the values of the entries whose names contain the typed text."""
         typed = self.typed.casefold()
-        return [value for value, name in self.offered.entries if typed in name.casefold()]
+        return [value for value, name in self.options.entries if typed in name.casefold()]
 
     def show_matches(self, text: str) -> None:
         """Show only the entries whose names contain `text`; ignore a text that no name contains."""
@@ -260,7 +260,7 @@ class PickBox(Pane):
         """Delete the last typed character."""
         self.show_matches(self.typed[:-1])
 
-    def move(self, by: int) -> None:
+    def move_cursor(self, by: int) -> None:
         """Move the cursor by this number of entries, but not beyond the ends."""
         found = self.found_values
         place = found.index(self.value) if self.value in found else 0
@@ -271,20 +271,20 @@ class PickBox(Pane):
         inner, rows, found = max(1, width - 4), max(1, height - _AROUND), self.found_values
         place = found.index(self.value) if self.value in found else 0
         self._top = max(place - rows + 1, min(self._top, place, max(0, len(found) - rows)))
-        names = dict(self.offered.entries)
+        names = dict(self.options.entries)
         shown = found[self._top : self._top + rows]
         body = [option_line(names[value], inner, chosen=value == self.value) for value in shown]
         body += [[]] * (rows - len(body))
         typed: Line = [("type to search; enter chooses, esc cancels", "muted")]
         if self.typed:
             typed = [("/ ", "key"), (self.typed, "strong")]
-        return draw_box(self.offered.heading, [*body, typed], width)
+        return draw_box(self.options.heading, [*body, typed], width)
 
     def on_mouse_scroll_down(self) -> None:
-        self.move(1)
+        self.move_cursor(1)
 
     def on_mouse_scroll_up(self) -> None:
-        self.move(-1)
+        self.move_cursor(-1)
 
     async def on_click(self, event: events.Click) -> None:
         """Choose the entry that was clicked."""
@@ -324,7 +324,7 @@ class Picker(Overlay[str]):
         self.on_resize()
 
     def on_resize(self) -> None:
-        offered = self.box.offered
+        offered = self.box.options
         longest = max(len(offered.heading), *(len(name) for _, name in offered.entries), 38)
         self.box.styles.width = min(longest + 8, self.app.size.width)
         self.box.styles.height = min(len(offered.entries) + _AROUND, self.app.size.height)
@@ -335,7 +335,7 @@ class Picker(Overlay[str]):
             self.box.show_matches(self.box.typed + event.character)
 
     def action_move(self, by: int) -> None:
-        self.box.move(by)
+        self.box.move_cursor(by)
 
     def action_rub_out(self) -> None:
         self.box.rub_out()

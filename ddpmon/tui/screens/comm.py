@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Vertical
 
 from ddpmon.analysis.processes.parallelism import with_ddp
 from ddpmon.messages import BUCKETS, COST_WINDOWS, Snapshot
 from ddpmon.tui import keys
-from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Box
+from ddpmon.tui.blocks import AIR, WIDE, Box
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_sentence, plain_text
-from ddpmon.tui.screens.view import View, head_and_key_lines, set_heights
+from ddpmon.tui.screens.view import View
 from ddpmon.tui.views import ViewName
 from ddpmon.tui.widgets import bucketlist, cost
 from ddpmon.tui.widgets.bucketlist import BucketList
@@ -56,74 +54,53 @@ class Comm(View):
     """The Comm screen: the cost of all-reduce, each rank's share of it, and DDP's buckets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.COMM)]
-    DEFAULT_CSS = """
-    Comm #lists { width: 1fr; height: 1fr; overflow: hidden hidden; }
-    """
 
     def __init__(self, ask: Callable[[], None]) -> None:
-        super().__init__(ask)
-        self.cost = Cost(id="cost")
-        self.waits = WaitTable(id="waits")
-        self.buckets = BucketList(id="buckets")
-        self.sync_lanes = SyncLanes(id="sync-lanes")
-        self.wait_lanes = WaitLanes(id="wait-lanes")
-        self.wait_lanes.chosen_rank = self.waits.chosen_rank
+        self.cost, self.waits, self.buckets = Cost(id="cost"), WaitTable(id="waits"), BucketList(id="buckets")
+        self.sync_lanes, self.wait_lanes = SyncLanes(id="sync-lanes"), WaitLanes(id="wait-lanes")
         self.hint = Hint(id="hint")
-        self.lists = Container(self.waits, self.buckets, id="lists")
-        self._arranged: tuple[object, ...] = ()
+        super().__init__(ask, self.waits, self.cost, self.buckets, self.sync_lanes, self.wait_lanes, self.hint)
 
     @property
     def actions(self) -> Actions:
         return {**super().actions, "buckets": self._buckets_or_ranks}
 
-    def compose(self) -> ComposeResult:
-        yield Vertical(self.head, self.cost, self.lists, self.sync_lanes, self.wait_lanes, self.hint, self.keys)
-
     @property
-    def cursor(self) -> WaitTable | BucketList:
+    def cursor(self) -> Pane:
         return self.buckets if self.buckets.active else self.waits
 
-    @property
-    def panes(self) -> tuple[Pane, ...]:
-        return self.head, self.cost, self.waits, self.buckets, self.sync_lanes, self.wait_lanes, self.hint, self.keys
-
-    def share_out(self) -> None:
-        width, height = self.app.size
+    def place_panes(self, width: int, height: int) -> dict[Pane, Box]:
         snapshot = self.shown.snapshot
         recorded = snapshot is not None and bool(snapshot.buckets)
-        self.buckets.active = self.buckets.active and recorded
-        whole = width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-        head, keybar = head_and_key_lines(width, height)
-        body = height - 4
+        self.buckets.active = self.hint.buckets_shown = self.buckets.active and recorded
         cost_lines = 1 if snapshot is None else len(cost.cost(snapshot, width, self.cost.over)) + 1
         shown = None if snapshot is None else cost.view_over(snapshot, self.cost.over)
         self.waits.tells_steps = shown is not None and shown.over != COST_WINDOWS[0]
-        cost_room = min(cost_lines, max(3, body - 8))
-        beside, below = width >= WIDE, body - cost_room >= 2 * _LEAST_LIST
+        cost_room = min(cost_lines, max(3, height - 8))
+        beside, below = width >= WIDE, height - cost_room >= 2 * _LEAST_LIST
         together = recorded and (beside or below)
-        hint = int(whole and not together)
-        lists = body - cost_room - hint
+        hint = int(not together)
+        lists = height - cost_room - hint
         ranks = 0 if snapshot is None else len(snapshot.ranks)
-        spare = lists - self._listed(ranks, beside=beside, together=together)
-        past, wait_lanes = self._through_time(width, spare) if whole else (0, 0)
-        lists -= past + wait_lanes
-        most = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
-        arranged = (width, height, recorded, self.buckets.active, cost_room, ranks, most, past, wait_lanes)
-        if arranged == self._arranged:
-            return
-        self._arranged = arranged
-        set_heights(
-            (self.head, head), (self.cost, cost_room * whole), (self.hint, hint), (self.lists, lists * whole),
-            (self.sync_lanes, past), (self.wait_lanes, wait_lanes), (self.keys, keybar),
-        )  # fmt: skip
-        for block, lines in ((self.sync_lanes, past), (self.wait_lanes, wait_lanes)):
-            block.box = Box(0, 0, width, lines)  # a block's request depends on its box, before the layout
-        self.hint.buckets_shown = self.buckets.active
-        self.lists.styles.layout = "horizontal" if beside else "vertical"
-        self.waits.display = together or not self.buckets.active
-        self.buckets.display = recorded and (together or self.buckets.active)
-        self.waits.styles.height = min(ranks + 2, lists - most) if together and not beside else "1fr"
-        self.buckets.styles.margin = (0, 0, 0, int(together and beside))
+        past, waits = self._through_time(width, lists - self._listed(ranks, beside=beside, together=together))
+        lists -= past + waits
+        boxes: dict[Pane, Box] = {self.cost: Box(0, 0, width, cost_room)}
+        if not together:
+            boxes[self.cursor] = Box(0, cost_room, width, lists)
+        elif beside:
+            of_ranks = (width - AIR) // 2
+            boxes[self.waits] = Box(0, cost_room, of_ranks, lists)
+            boxes[self.buckets] = Box(of_ranks + AIR, cost_room, width - of_ranks - AIR, lists)
+        else:
+            of_buckets = 0 if snapshot is None else min(bucketlist.needed(snapshot), lists // 2)
+            of_ranks = min(ranks + 2, lists - of_buckets)
+            boxes[self.waits] = Box(0, cost_room, width, of_ranks)
+            boxes[self.buckets] = Box(0, cost_room + of_ranks, width, lists - of_ranks)
+        y = cost_room + lists
+        for pane, lines in ((self.sync_lanes, past), (self.wait_lanes, waits), (self.hint, hint)):
+            boxes[pane] = Box(0, y, width, lines)
+            y += lines
+        return boxes
 
     def _listed(self, ranks: int, *, beside: bool, together: bool) -> int:
         """Return the number of lines that all listed ranks and buckets take."""

@@ -150,12 +150,10 @@ class BucketList(Pane):
         return 0 if height < 6 else max(2, min(12, height - 2 - buckets), height // 4)
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
         self.chosen = moved(self.chosen, len(self._buckets()), by, to)
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.size.height - 4))
 
     def on_click(self, event: events.Click) -> None:

@@ -312,7 +312,6 @@ class ChoosingChart(Pane):
 
     @property
     def offered(self) -> Offered:
-        """Return the list of quantities that can be charted."""
         return self.choice.offered(self.frame.snapshot, self._chart)
 
     def _next_metric(self) -> None:

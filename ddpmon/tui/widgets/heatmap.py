@@ -34,7 +34,7 @@ from ddpmon.tui.rank_marks import GRADES
 from ddpmon.tui.widgets.heading import NO_RANK_LINE, GrantedFilter, heading
 from ddpmon.tui.widgets.heatwords import cell_in_words, hosts_end, in_words, labels
 from ddpmon.tui.widgets.lanes import LEVELS
-from ddpmon.tui.widgets.pane import Actions, BlockPane
+from ddpmon.tui.widgets.pane import Actions, Pane
 from ddpmon.tui.widgets.scrolling import moved
 
 TITLES = {
@@ -123,7 +123,7 @@ def _below(rows: int, height: int) -> int:
     return _BELOW + (height >= max(_ROOMY, 2 * rows + 4)) - (rows == height - _BELOW)
 
 
-class HeatMap(BlockPane):
+class HeatMap(Pane):
     """The heat map with its cursor."""
 
     SHOWS_POINTED = True
@@ -215,7 +215,6 @@ class HeatMap(BlockPane):
 
     @property
     def offered(self) -> Offered:
-        """Return the list of metrics to choose from."""
         return Offered("heat", [(metric, TITLES[metric]) for metric in self.metrics], self.metric, self._show_metric)
 
     def _show_metric(self, metric: str) -> None:
@@ -313,7 +312,6 @@ class HeatMap(BlockPane):
         return shares.index(max(shares))
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by a number of rows, or to a row (negative: from the end)."""
         view = self._view(self.frame.snapshot)
         if view is None or not view.rows:
             return
@@ -321,7 +319,6 @@ class HeatMap(BlockPane):
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.room[1] - 4))
 
     def chosen_rank(self) -> int | None:
@@ -330,7 +327,6 @@ class HeatMap(BlockPane):
         return view.rows[self._place(view)].worst if view is not None and view.rows else None
 
     def choose(self, rank: int) -> None:
-        """Put the cursor on a rank."""
         self.chosen = rank
         self.redraw()
 

@@ -39,7 +39,7 @@ class HeatPhases(BlockPane):
 
     @property
     def view_request(self) -> ViewRequest:
-        ranks, above = self._shown(), self.first
+        ranks, above = self._shown(), self.main
         if not ranks or not isinstance(above, HeatMap):
             return ViewRequest()
         columns = max(1, min(HEAT_MOST, self.room[0] - PHASES_LEFT))
@@ -48,7 +48,7 @@ class HeatPhases(BlockPane):
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         views = [] if frame.snapshot is None else frame.snapshot.heat_phases
-        above = self.first
+        above = self.main
         steps = above.steps if isinstance(above, HeatMap) else 0
         if not views or steps not in (views[0].steps, WHOLE_RUN):
             return [pane_title("each phase ", width), [(f" {frame.why_absent}", "muted")]]

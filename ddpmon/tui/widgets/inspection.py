@@ -22,7 +22,7 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import said_lines
 from ddpmon.tui.widgets.machines import named_user
-from ddpmon.tui.widgets.pane import Actions, BlockPane
+from ddpmon.tui.widgets.pane import Actions
 from ddpmon.tui.widgets.peers import LATENESS, OTHERS, beside, script_phase
 from ddpmon.tui.widgets.phasehistory import LABEL_WIDTH, phase_history
 from ddpmon.tui.widgets.rankstack import stack_lines
@@ -226,7 +226,7 @@ def _has_device_history(rank: RankView) -> bool:
     return any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
 
 
-class Inspection(ScrollingPane, BlockPane):
+class Inspection(ScrollingPane):
     """A scrolling pane with everything about the inspected rank."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from ddpmon.tui.lines import (
     with_mark,
 )
 from ddpmon.tui.widgets.heading import NO_RANK_LINE, GrantedFilter, heading
-from ddpmon.tui.widgets.pane import Actions, BlockPane
+from ddpmon.tui.widgets.pane import Actions, BlockPane, Pane
 from ddpmon.tui.widgets.scrolling import moved, top_with
 
 IN_TIME = (
@@ -130,7 +130,7 @@ def clocks(snapshot: Snapshot | None) -> str:
     return f" the hosts' clocks agree within ±{numbers.ms(within)} ms{surely}"
 
 
-class LastSteps(BlockPane):
+class LastSteps(Pane):
     """The timeline with its cursor."""
 
     def __init__(self) -> None:
@@ -289,7 +289,6 @@ class LastSteps(BlockPane):
         return [row("as it was", "warn", "real"), row(name, "ok", "mended"), words]
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by `by` ranks, or to the rank with index `to`; -1 is the last rank."""
         view = self._view(self.frame.snapshot)
         if view is None:
             return
@@ -298,17 +297,14 @@ class LastSteps(BlockPane):
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by one screenful."""
         self.move(direction * self.rows)
 
     def chosen_rank(self) -> int | None:
-        """Return the rank under the cursor."""
         view = self._view(self.frame.snapshot)
         place = self.place - self._first
         return view.rows[place].rank if view is not None and 0 <= place < len(view.rows) else None
 
     def choose(self, rank: int) -> None:
-        """Put the cursor on a rank, if the rank is visible."""
         view = self._view(self.frame.snapshot)
         ranks = [] if view is None else [row.rank for row in view.rows]
         if rank in ranks:

@@ -14,7 +14,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ddpmon.messages import ViewRequest
-from ddpmon.tui.blocks import Block, Box
+from ddpmon.tui.blocks import LEAST_WIDTH, Block, Box
+from ddpmon.tui.chart_choice import Offered
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, fit_line, join_pieces
 from ddpmon.tui.palette import DARK, Palette
@@ -35,6 +36,10 @@ class Pane(Widget, metaclass=Abstract):
     """True if the pane keeps its colours when the values are stale."""
     SHOWS_POINTED = False
     """True if the pane shows the values under the mouse."""
+    box: Box | None = None
+    """The pane's place on its screen, known before Textual's layout; None if it has no place."""
+    followed = False
+    """True if this is the main pane of its screen, and there are blocks below or beside it."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -50,6 +55,37 @@ class Pane(Widget, metaclass=Abstract):
     @abstractmethod
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
         """Return the lines of this pane, at most `height`; lines that are too long or short are cut or filled."""
+
+    def needs(self, frame: Frame, width: int, height: int) -> Block | None:
+        """Return the size that the pane needs on a screen of this size; None if it has nothing to show."""
+        return Block(LEAST_WIDTH, 1)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Return the columns and lines that the pane has, or will have after the layout."""
+        return self.size if self.box is None else (self.box.width, self.box.height)
+
+    def move(self, by: int | None = None, *, to: int | None = None) -> None:
+        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
+
+    def page(self, direction: int) -> None:
+        """Move the cursor by one screenful, back (-1) or forward (1)."""
+
+    def chosen_rank(self) -> int | None:
+        """Return the rank under the cursor; None if there is none."""
+        return None
+
+    def choose(self, rank: int) -> None:
+        """Put the cursor on a rank, if the pane lists it."""
+
+    def lines_in_sight(self) -> list[int | None]:
+        """Return the rank on each line below the title; None for a line without a rank."""
+        return []
+
+    @property
+    def offered(self) -> Offered | None:
+        """Return the list from which the user chooses what the pane shows; None if there is no choice."""
+        return None
 
     @property
     def actions(self) -> Actions:
@@ -175,26 +211,21 @@ def _alike(old: Line, new: Line) -> int:
 
 
 class BlockPane(Pane):
-    """A block of a screen, which shares the screen with other blocks according to the room that it needs."""
+    """A block of a screen beside or below the main pane, which may show the rank under the main pane's cursor."""
 
-    chosen_rank: Callable[[], int | None] = staticmethod(lambda: None)
-    """Returns the rank under the screen's cursor."""
-    in_sight: Callable[[], list[int | None]] = staticmethod(list)
-    """Returns the rank on each line of the first block below its title; None for a line without a rank."""
-    first: Pane | None = None
-    """The first block of the screen; None if this is the first block itself."""
-    box: Box | None = None
-    """The block's place, known before Textual's layout; None if the screen has no blocks."""
-    followed = False
-    """True if this is the first block, and there are others below or beside it."""
+    main: Pane | None = None
+    """The main pane of the screen."""
     beside = False
-    """True if this block is beside the first one, not below it."""
+    """True if this block is beside the main pane, not below it."""
 
     @abstractmethod
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """Return the size that the block needs on a screen of this size; None if it has nothing to show."""
+        pass
 
-    @property
-    def room(self) -> tuple[int, int]:
-        """Return the columns and lines that the block has, or will have after the layout."""
-        return self.size if self.box is None else (self.box.width, self.box.height)
+    def chosen_rank(self) -> int | None:
+        """Return the rank under the main pane's cursor."""
+        return None if self.main is None else self.main.chosen_rank()
+
+    def in_sight(self) -> list[int | None]:
+        """Return the rank on each line of the main pane below its title; None for a line without a rank."""
+        return [] if self.main is None else self.main.lines_in_sight()

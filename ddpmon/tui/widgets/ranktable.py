@@ -18,7 +18,7 @@ from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets import columns
 from ddpmon.tui.widgets.columns import RankColumn, Sort
 from ddpmon.tui.widgets.heading import heading, no_rank
-from ddpmon.tui.widgets.pane import Actions, BlockPane
+from ddpmon.tui.widgets.pane import Actions, Pane
 from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
 
 _SPLIT_LEAST = 24
@@ -104,7 +104,7 @@ def table_lines(
     return lines
 
 
-class RankTable(BlockPane):
+class RankTable(Pane):
     """A table of ranks with a cursor and scrolling. The cursor stays on its rank when the order changes."""
 
     orders: ClassVar[tuple[Sort, ...]] = SORTS
@@ -175,7 +175,6 @@ class RankTable(BlockPane):
         return max(1, self.room[1] - self._lines_above())
 
     def lines_in_sight(self) -> list[int | None]:
-        """Return the rank on each line below the title; None for a line without a rank."""
         entries = [] if self.frame.snapshot is None else self.entries(self.frame.snapshot)
         shown = entries[self._top : self._top + self._room_lines()]
         ranks = [None if entry.rank is None else entry.rank.rank for entry in shown]
@@ -251,7 +250,6 @@ class RankTable(BlockPane):
         self.redraw()
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
         ranks = self._ranks()
         if not ranks:
             return
@@ -271,13 +269,11 @@ class RankTable(BlockPane):
         self.redraw()
 
     def choose(self, rank: int) -> None:
-        """Put the cursor on a rank."""
         if rank in self._ranks():
             self.chosen = rank
             self.scroll_to_cursor()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by one screenful."""
         self.move(direction * max(1, self.room[1] - 3))
 
     def chosen_rank(self) -> int | None:

@@ -159,7 +159,7 @@ class RunList(Pane):
         """Return the listed run with this id."""
         return next((each for each in self.listed if each.run.id == run_id), None)
 
-    def room(self, height: int) -> int:
+    def list_lines(self, height: int) -> int:
         """Return how many runs fit into `height` lines."""
         return max(1, height - 2 - (_ABOUT_LINES if height >= _WITH_ABOUT else 0))
 
@@ -176,7 +176,7 @@ class RunList(Pane):
                 pane_title(heading, width),
                 [(" there is no run yet; ddpmon run --nproc 4 SCRIPT starts one", "muted")],
             ]
-        room = self.room(height)
+        room = self.list_lines(height)
         self._top = max(0, min(self._top, len(self.listed) - room))
         now = time.time()
         chosen = self.chosen_run()
@@ -203,23 +203,21 @@ class RunList(Pane):
         return lines
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Move the cursor by a number of lines, or to a line (negative: from the end)."""
         chosen = self.chosen_run()
         if chosen is None:
             return
         place = moved(self.listed.index(chosen), len(self.listed), by, to)
         self.chosen = self.listed[place].run.id
-        self._top = top_with(place, self._top, self.room(self.size.height))
+        self._top = top_with(place, self._top, self.list_lines(self.size.height))
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Move the cursor by one screenful."""
-        self.move(direction * max(1, self.room(self.size.height) - 1))
+        self.move(direction * max(1, self.list_lines(self.size.height) - 1))
 
     async def on_click(self, event: events.Click) -> None:
         """Choose the clicked run; a second click watches it."""
         place = self._top + event.y - 2
-        if 2 <= event.y < 2 + self.room(self.size.height) and place < len(self.listed):
+        if 2 <= event.y < 2 + self.list_lines(self.size.height) and place < len(self.listed):
             self.chosen = self.listed[place].run.id
             self.redraw()
             if event.chain == 2:

@@ -58,7 +58,6 @@ class ScrollingPane(Pane):
         self.redraw()
 
     def page(self, direction: int) -> None:
-        """Scroll by one screenful."""
         self.move(direction * max(1, self.size.height - 2))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
