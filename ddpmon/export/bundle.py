@@ -47,12 +47,10 @@ class Part(NamedTuple):
 
 
 def write_bundle(run: Run, path: Path, *, whole: bool = False) -> list[Part]:
-    """Write the file; return a list of its contents. Raise OSError if it cannot be written.
+    """Write the file, with a recording of any size if `whole`; return a list of its contents.
 
-    Args:
-        run: The run.
-        path: The file.
-        whole: Include a recording of any size.
+    Raises:
+        OSError: The file cannot be written.
 
     """
     with (

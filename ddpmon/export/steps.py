@@ -41,11 +41,10 @@ class Piece:
 
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
-    """Yield all steps, including each process's first one. Raise RecordingError if they cannot be read.
+    """Yield all steps, including each process's first one, or at most the `last` ones of the latest attempt.
 
-    Args:
-        recording: The recording.
-        last: Yield at most this many steps, of the latest attempt only.
+    Raises:
+        RecordingError: The steps cannot be read.
 
     """
     attempts: dict[int, dict[int, RankProcess]] = {}

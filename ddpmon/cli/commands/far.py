@@ -26,13 +26,9 @@ def relay(run: str | None) -> int:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_obj
 def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -> None:
-    """Run a command of ddpmon on this machine for a user on another one.
+    """Run a command of ddpmon on this machine for a user on another one, whose terminal has so many columns.
 
-    Args:
-        main: Runs the command line in sys.argv.
-        columns: Width of the user's terminal.
-        words: The command and its arguments.
-
+    `main` runs the command line in sys.argv.
     """
     from ddpmon.remote.remote_command import begin
 

@@ -49,11 +49,7 @@ class EventList(Pane):
 def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> str:
     """Describe a finding's first step, its duration in steps, and its cost; "" if none of these is known.
 
-    Args:
-        finding: The finding.
-        last_step: The run's last step, up to which a lasting finding counts.
-        ended: True if the run has ended.
-
+    A lasting finding counts up to the run's last step.
     """
     facts = []
     if finding.since_step is not None:
