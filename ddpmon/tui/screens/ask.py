@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
@@ -62,43 +63,105 @@ def option_line(text: str, width: int, *, chosen: bool) -> Line:
     return fit_line([(f"{CURSOR} " if chosen else "  ", role), (cut_text(text, width - 2), role)], width, role)
 
 
-class QuestionBox(Pane):
-    """The box that shows the question and its answers."""
+class OptionBox(Pane):
+    """A box that shows options, with a text above them, or with a line below them to search them."""
 
-    def __init__(self, heading: str, text: str, answers: tuple[Answer, ...]) -> None:
-        super().__init__(id="question")
-        self.heading, self.text, self.answers = heading, text, answers
-        self.focused_answer = 0
+    def __init__(self, heading: str, text: str, options: list[tuple[str, str]], value: str, *, searched: bool) -> None:
+        """Make the box. options: a (value, name) pair for each. value: that of the option under the cursor."""
+        super().__init__(id="options")
+        self.heading, self.text, self.options, self.value = heading, text, options, value
+        self.searched = searched
+        self.typed = ""
+        self._top = 0
+        self._above = 1
+        """Number of lines above the options."""
+        self._lines = 1
+        """Number of lines for options."""
+
+    @property
+    def found_values(self) -> list[str]:
+        """Return the values of the options whose names contain the typed text."""
+        typed = self.typed.casefold()
+        return [value for value, name in self.options if typed in name.casefold()]
+
+    def show_matches(self, text: str) -> None:
+        """Show only the options whose names contain `text`; ignore a text that no name contains."""
+        before, self.typed = self.typed, text
+        if not self.found_values:
+            self.typed = before
+        if self.value not in self.found_values:
+            self.value = self.found_values[0]
+        self.redraw()
+
+    def move_cursor(self, by: int) -> None:
+        """Move the cursor by this number of options: in a list to search not beyond the ends, else around them."""
+        found = self.found_values
+        place = found.index(self.value) + by
+        self.value = found[max(0, min(place, len(found) - 1)) if self.searched else place % len(found)]
+        self.redraw()
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        inner = max(1, width - 4)
-        room = max(0, height - len(self.answers) - 2)
-        rows = wrap_text(self.text, inner)[: max(0, room - 1)]
-        body: list[Line] = [[(row, "text")] for row in rows]
-        if len(rows) < room:
-            body.append([])
-        for place, answer in enumerate(self.answers):
-            text = f"{answer.keys[0]}  {answer.label}"
-            body.append(option_line(text, inner, chosen=place == self.focused_answer))
-        return draw_box(self.heading, body, width)
+        inner, found = max(1, width - 4), self.found_values
+        room = max(0, height - 2 - len(found)) if self.text else 0
+        above: list[Line] = [[(row, "text")] for row in wrap_text(self.text, inner)[: max(0, room - 1)]]
+        above += [[]] * min(1, room)
+        below: list[Line] = []
+        if self.searched:
+            below = [[("/ ", "key"), (self.typed, "strong")]]
+            below = below if self.typed else [[("type to search; enter chooses, esc cancels", "muted")]]
+        self._above, self._lines = 1 + len(above), max(1, height - 2 - len(above) - len(below))
+        place = found.index(self.value)
+        self._top = max(place - self._lines + 1, min(self._top, place, max(0, len(found) - self._lines)))
+        names, shown = dict(self.options), found[self._top : self._top + self._lines]
+        body = [option_line(names[value], inner, chosen=value == self.value) for value in shown]
+        return draw_box(self.heading, [*above, *body, *[[]] * (self._lines - len(body)), *below], width)
 
-    def answers_from(self, height: int) -> int:
-        """Return the index of the first answer's line in a box of `height` lines."""
-        return height - 1 - len(self.answers)
+    def on_mouse_scroll_down(self) -> None:
+        self.move_cursor(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move_cursor(-1)
 
     async def on_click(self, event: events.Click) -> None:
-        place = event.y - self.answers_from(self.size.height)
-        if 0 <= place < len(self.answers) and isinstance(self.screen, Dialog):
-            self.screen.answer_at(place)
+        """Choose the option that was clicked."""
+        line, found = event.y - self._above, self.found_values
+        if 0 <= line < self._lines and self._top + line < len(found):
+            self.screen.dismiss(found[self._top + line])
 
 
-class Dialog(Overlay[str]):
-    """Asks a question, and dismisses with the value of the answer. Escape gives the first answer, which is harmless."""
+class Chooser(Overlay[str]):
+    """Shows options, and dismisses with the value of the chosen one."""
 
     DEFAULT_CSS = """
-    Dialog { align: center middle; background: $background 0%; overflow: hidden hidden; }
-    Dialog #question { background: $panel; max-width: 100%; max-height: 100%; }
+    Chooser { align: center middle; background: $background 0%; overflow: hidden hidden; }
+    Chooser #options { background: $panel; max-width: 100%; max-height: 100%; }
     """
+
+    def __init__(self, options: OptionBox, palette: Palette) -> None:
+        self.options = options
+        super().__init__(options, palette)
+
+    @abstractmethod
+    def wanted_size(self) -> tuple[int, int]:
+        """Return the columns and lines of the box if the terminal is large enough."""
+
+    def on_mount(self) -> None:
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        wanted, size = self.wanted_size(), self.app.size
+        self.options.styles.width, self.options.styles.height = min(wanted[0], size.width), min(wanted[1], size.height)
+
+    def action_move(self, by: int) -> None:
+        self.options.move_cursor(by)
+
+    def action_take(self) -> None:
+        self.dismiss(self.options.value)
+
+
+class Dialog(Chooser):
+    """Asks a question, and dismisses with the value of the answer. Escape gives the first answer, which is harmless."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,left,shift+tab,k", "move(-1)", show=False),
         Binding("down,right,tab,j", "move(1)", show=False),
@@ -107,39 +170,56 @@ class Dialog(Overlay[str]):
     ]
 
     def __init__(self, heading: str, text: str, answers: tuple[Answer, ...], palette: Palette) -> None:
-        self.box = QuestionBox(heading, text, answers)
-        super().__init__(self.box, palette)
+        self.answers = answers
+        options = [(answer.value, f"{answer.keys[0]}  {answer.label}") for answer in answers]
+        super().__init__(OptionBox(heading, text, options, answers[0].value, searched=False), palette)
 
-    def on_mount(self) -> None:
-        self.on_resize()
-
-    def on_resize(self) -> None:
+    def wanted_size(self) -> tuple[int, int]:
         width = min(64, self.app.size.width)
-        self.box.styles.width = width
-        self.box.styles.height = min(
-            len(wrap_text(self.box.text, max(1, width - 4))) + len(self.box.answers) + 3, self.app.size.height
-        )
-
-    def answer_at(self, place: int) -> None:
-        """Dismiss with the answer at this index."""
-        self.dismiss(self.box.answers[place].value)
+        return width, len(wrap_text(self.options.text, max(1, width - 4))) + len(self.answers) + 3
 
     def on_key(self, event: events.Key) -> None:
-        for place, answer in enumerate(self.box.answers):
+        for answer in self.answers:
             if event.character is not None and event.character in answer.keys:
                 event.stop()
-                self.answer_at(place)
+                self.dismiss(answer.value)
                 return
 
-    def action_move(self, by: int) -> None:
-        self.box.focused_answer = (self.box.focused_answer + by) % len(self.box.answers)
-        self.box.redraw()
-
-    def action_take(self) -> None:
-        self.answer_at(self.box.focused_answer)
-
     def action_first(self) -> None:
-        self.answer_at(0)
+        self.dismiss(self.answers[0].value)
+
+
+class Picker(Chooser):
+    """Lists options to search, and dismisses with the value of one, or with None if the user left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,shift+tab", "move(-1)", show=False),
+        Binding("down,tab", "move(1)", show=False),
+        Binding("pageup", "move(-10)", show=False),
+        Binding("pagedown", "move(10)", show=False),
+        Binding("home", "move(-10_000)", show=False),
+        Binding("end", "move(10_000)", show=False),
+        Binding("backspace,ctrl+h", "rub_out", show=False),
+        Binding("enter", "take", show=False),
+        Binding("escape", "dismiss(None)", show=False),
+    ]
+
+    def __init__(self, offered: Offered, palette: Palette) -> None:
+        values = [value for value, _ in offered.entries]
+        current = offered.current if offered.current in values else values[0]
+        super().__init__(OptionBox(offered.heading, "", offered.entries, current, searched=True), palette)
+
+    def wanted_size(self) -> tuple[int, int]:
+        names = [name for _, name in self.options.options]
+        return max(len(self.options.heading), *map(len, names), 38) + 8, len(names) + 3
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character is not None and event.is_printable:
+            event.stop()
+            self.options.show_matches(self.options.typed + event.character)
+
+    def action_rub_out(self) -> None:
+        self.options.show_matches(self.options.typed[:-1])
 
 
 _LONGEST = 200
@@ -224,121 +304,3 @@ class Prompt(Overlay[Parsed | None]):
             self.dismiss(self.typed.parsed())
         except ValueError:
             self.typed.redraw()
-
-
-_AROUND = 3
-"""Number of lines around the entries: two of the box, and one for the typed text."""
-
-
-class PickBox(Pane):
-    """The box that shows the list."""
-
-    def __init__(self, offered: Offered) -> None:
-        super().__init__(id="pick")
-        self.options = offered
-        self.value = offered.current
-        """Value of the entry under the cursor."""
-        self.typed = ""
-        self._top = 0
-
-    @property
-    def found_values(self) -> list[str]:
-        """Return the values of the entries whose names contain the typed text."""
-        typed = self.typed.casefold()
-        return [value for value, name in self.options.entries if typed in name.casefold()]
-
-    def show_matches(self, text: str) -> None:
-        """Show only the entries whose names contain `text`; ignore a text that no name contains."""
-        before, self.typed = self.typed, text
-        if not self.found_values:
-            self.typed = before
-        if self.value not in self.found_values:
-            self.value = self.found_values[0]
-        self.redraw()
-
-    def rub_out(self) -> None:
-        """Delete the last typed character."""
-        self.show_matches(self.typed[:-1])
-
-    def move_cursor(self, by: int) -> None:
-        """Move the cursor by this number of entries, but not beyond the ends."""
-        found = self.found_values
-        place = found.index(self.value) if self.value in found else 0
-        self.value = found[max(0, min(place + by, len(found) - 1))]
-        self.redraw()
-
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        inner, rows, found = max(1, width - 4), max(1, height - _AROUND), self.found_values
-        place = found.index(self.value) if self.value in found else 0
-        self._top = max(place - rows + 1, min(self._top, place, max(0, len(found) - rows)))
-        names = dict(self.options.entries)
-        shown = found[self._top : self._top + rows]
-        body = [option_line(names[value], inner, chosen=value == self.value) for value in shown]
-        body += [[]] * (rows - len(body))
-        typed: Line = [("type to search; enter chooses, esc cancels", "muted")]
-        if self.typed:
-            typed = [("/ ", "key"), (self.typed, "strong")]
-        return draw_box(self.options.heading, [*body, typed], width)
-
-    def on_mouse_scroll_down(self) -> None:
-        self.move_cursor(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.move_cursor(-1)
-
-    async def on_click(self, event: events.Click) -> None:
-        """Choose the entry that was clicked."""
-        place = self._top + event.y - 1
-        if (
-            0 < event.y <= self.size.height - _AROUND
-            and place < len(self.found_values)
-            and isinstance(self.screen, Picker)
-        ):
-            self.screen.dismiss(self.found_values[place])
-
-
-class Picker(Overlay[str]):
-    """Lists the entries, and dismisses with the value of one, or with None if the user left."""
-
-    DEFAULT_CSS = """
-    Picker { align: center middle; background: $background 0%; overflow: hidden hidden; }
-    Picker #pick { background: $panel; max-width: 100%; max-height: 100%; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,shift+tab", "move(-1)", show=False),
-        Binding("down,tab", "move(1)", show=False),
-        Binding("pageup", "move(-10)", show=False),
-        Binding("pagedown", "move(10)", show=False),
-        Binding("home", "move(-10_000)", show=False),
-        Binding("end", "move(10_000)", show=False),
-        Binding("backspace,ctrl+h", "rub_out", show=False),
-        Binding("enter", "take", show=False),
-        Binding("escape", "dismiss(None)", show=False),
-    ]
-
-    def __init__(self, offered: Offered, palette: Palette) -> None:
-        self.box = PickBox(offered)
-        super().__init__(self.box, palette)
-
-    def on_mount(self) -> None:
-        self.on_resize()
-
-    def on_resize(self) -> None:
-        offered = self.box.options
-        longest = max(len(offered.heading), *(len(name) for _, name in offered.entries), 38)
-        self.box.styles.width = min(longest + 8, self.app.size.width)
-        self.box.styles.height = min(len(offered.entries) + _AROUND, self.app.size.height)
-
-    def on_key(self, event: events.Key) -> None:
-        if event.character is not None and event.is_printable:
-            event.stop()
-            self.box.show_matches(self.box.typed + event.character)
-
-    def action_move(self, by: int) -> None:
-        self.box.move_cursor(by)
-
-    def action_rub_out(self) -> None:
-        self.box.rub_out()
-
-    def action_take(self) -> None:
-        self.dismiss(self.box.value)
