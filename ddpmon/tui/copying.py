@@ -26,9 +26,8 @@ from ddpmon.tui.screens.ask import Picker
 from ddpmon.tui.watched import Watched
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import when_and_cost
-from ddpmon.tui.widgets.inspection import rank_title
+from ddpmon.tui.widgets.inspection import latest_stack, rank_title
 from ddpmon.tui.widgets.loglist import LogList
-from ddpmon.tui.widgets.rankstack import latest_stack
 from ddpmon.tui.widgets.worldmap import rank_in
 
 MAX_CLIPBOARD_BYTES = 74_000

@@ -8,7 +8,7 @@ from ddpmon.analysis.verdict import beside_state
 from ddpmon.messages import STAGES, Snapshot
 from ddpmon.tui.blocks import LEAST_HEIGHT, LEAST_WIDTH
 from ddpmon.tui.frame import BADGES, SEVERITY_ROLES, STAGE_WORDS, Frame, arriving
-from ddpmon.tui.lines import Line, cut_sentence, cut_text, line_width, plain_text, wrap_text
+from ddpmon.tui.lines import Line, cut_sentence, cut_text, line_text, line_width, plain_text, wrap_text
 from ddpmon.tui.views import title
 
 _HUB_STARTS_S = 10.0
@@ -251,3 +251,8 @@ def _third(frame: Frame, width: int) -> list[_Item]:
     if snapshot.state in {"waiting", "stalled"} and arriving(snapshot):
         return arrival_items(snapshot, width)
     return number_items(snapshot, width)
+
+
+def head_text(snapshot: Snapshot, width: int) -> list[str]:
+    """Return the head's three lines as text in at most `width` columns."""
+    return [line_text(line)[1:] for line in head(Frame(snapshot), width + 1, 3)]

@@ -33,6 +33,11 @@ def line_width(line: Line) -> int:
     return sum(cell_len(text) for text, _ in line)
 
 
+def line_text(line: Line) -> str:
+    """Return a line as text for scripts, chats and mails."""
+    return plain_text("".join(text for text, _ in line)).rstrip()
+
+
 def join_pieces(pieces: Iterable[Piece]) -> Line:
     """Join neighbouring pieces of the same role, because most screens are built cell by cell."""
     line: Line = []

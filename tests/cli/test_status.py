@@ -9,7 +9,8 @@ import pytest
 from ddpmon import runs
 from ddpmon.cli.commands import checking
 from ddpmon.source import attaching
-from ddpmon.tui.text import head_text, table_text
+from ddpmon.tui.head import head_text
+from ddpmon.tui.widgets.ranktable import table_text
 from tests.conftest import wait_for
 from tests.tui import snapshots
 

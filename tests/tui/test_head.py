@@ -5,7 +5,7 @@ import pytest
 from ddpmon.messages import VerdictFacts
 from ddpmon.tui import head
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.text import head_text
+from ddpmon.tui.head import head_text
 from tests.tui import snapshots
 from tests.tui.snapshots import replace
 

@@ -5,7 +5,7 @@ from textual import events
 from ddpmon.messages import Course, SeriesRequest
 from ddpmon.tui.widgets.inspection import inspection
 from ddpmon.tui.widgets.lanes import level_glyph
-from ddpmon.tui.widgets.phasehistory import strip
+from ddpmon.tui.widgets.peers import strip
 from tests.tui import golden, inspected, snapshots
 from tests.tui.driving import drive, until
 from tests.tui.tape import replaying

@@ -27,9 +27,10 @@ from ddpmon.messages import (
 )
 from ddpmon.store.parts import with_parts
 from ddpmon.tui.frame import Frame
+from ddpmon.tui.head import head_text
 from ddpmon.tui.lines import fit_line
 from ddpmon.tui.notify import notification_sequence
-from ddpmon.tui.text import head_text, table_text
+from ddpmon.tui.widgets.ranktable import table_text
 from tests.findings import finding
 from tests.tui import measured, snapshots, through_time
 from tests.tui.driving import drive

@@ -57,7 +57,7 @@ def status(run: str | None, as_json: bool) -> int:
 def once(run: Run) -> int:
     """Print the run's current state and rank table; return the exit code of ddpmon status."""
     from ddpmon.source import snapshot_now
-    from ddpmon.tui.text import table_text
+    from ddpmon.tui.widgets.ranktable import table_text
 
     snapshot = snapshot_now(run)
     for line in _head(run, snapshot):
@@ -85,7 +85,7 @@ def _columns() -> int:
 
 
 def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
-    from ddpmon.tui.text import head_text
+    from ddpmon.tui.head import head_text
 
     if snapshot is None:
         elsewhere = run.elsewhere()

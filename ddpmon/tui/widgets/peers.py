@@ -1,4 +1,4 @@
-"""Compares quantities of one rank with the median and the range of the other ranks."""
+"""Compares one rank with the others: its quantities beside their median and range, and the history of its phases."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ddpmon import numbers
-from ddpmon.messages import NOTABLE, Quantity, RankView, Snapshot, other_quantities, quantities_named
+from ddpmon.messages import (
+    NOTABLE,
+    OWN_PHASES,
+    QUANTITIES,
+    Course,
+    CoursesView,
+    Quantity,
+    RankView,
+    Snapshot,
+    other_quantities,
+    quantities_named,
+)
+from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from ddpmon.messages.quantities import MS
+from ddpmon.tui import axis
 from ddpmon.tui.frame import finite_or_none
-from ddpmon.tui.lines import Line, cut_text, plain_text
+from ddpmon.tui.lines import Line, cut_text, fit_line, join_pieces, plain_text
 from ddpmon.tui.units import value_formatter
+from ddpmon.tui.widgets.columns import decimals
+from ddpmon.tui.widgets.lanes import level_glyph
 
 NAME, NUMBER = 17, 9
 _RANGE = 19
@@ -103,3 +118,122 @@ def beside(rows: tuple[Beside, ...], rank: RankView, snapshot: Snapshot) -> list
         ])  # fmt: skip
     head: Line = [(f"{'':{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'range':>{_RANGE}}", "muted")]
     return [head, *lines] if lines else []
+
+
+_OVER = 9
+LABEL_WIDTH = NAME + 2 * NUMBER + _OVER + 2
+"""Width of the name and the numbers in columns."""
+_LEAST_ROOM = 12
+"""Minimum width of a strip in columns."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    quantity: Quantity
+    role: str = "text"
+    indent: str = ""
+
+
+_ROWS = (
+    _Row(QUANTITIES["own"], "strong"),
+    *(_Row(row, "muted", "  ") for row in quantities_named(*OWN_PHASES)),
+    *(_Row(row) for row in quantities_named("wait", "transfer", "step", "loss")),
+)
+
+
+def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool]:
+    """Draw the history of a rank and of its peers, with the newest on the right.
+
+    Return the rank's strip, its peers' strip, and whether any column is marked: one with an excess over the peers of
+    more than `over` milliseconds, unless that is None.
+    """
+    unit = (row.high - row.low) / (MOST - LEAST)
+    values = row.cells[-width:]
+    beside = row.peers[len(row.cells) - len(values) :].ljust(len(values), bytes([NOTHING]))
+    exceeds = [
+        over is not None and value != NOT_FINITE and NOTHING < peer < NOT_FINITE and (value - peer) * unit > over
+        for value, peer in zip(values, beside, strict=False)
+    ]
+    marked = any(exceeds)
+    calm = "compute" if marked else "wait"
+    mine = join_pieces(
+        (level_glyph(value), "bad" if value == NOT_FINITE else "warn" if is_over else calm)
+        for value, is_over in zip(values, exceeds, strict=True)
+    )
+    peers = "".join(level_glyph(value) for value in row.peers[-width:])
+    pad = width - min(width, len(row.cells))
+    return [(" " * pad, "text"), *mine], [(" " * pad + peers, "muted")], marked
+
+
+def phase_history(
+    rank: RankView, snapshot: Snapshot, view: CoursesView | None, width: int, missing: str
+) -> list[Line]:  # fmt: skip
+    """Return the rows of all phases and of the loss. missing: text in place of a missing history.
+
+    There are no rows if nothing was measured.
+    """
+    table = _Table(
+        least_excess(rank, snapshot), decimals(snapshot.ranks), max(0, width - LABEL_WIDTH), len(snapshot.ranks) < 2
+    )
+    past = {} if view is None else {row.name: row for row in view.courses}
+    lines: list[Line] = []
+    for row in _ROWS:
+        compared = compare(row.quantity.get, rank, snapshot)
+        measured = row.quantity.name not in rank.unmeasured
+        if compared.nothing and (measured or rank.phases_ms is None):
+            continue
+        lines += table.lines(row, compared, past.get(row.quantity.name) if measured else None)
+    return [_header(view, missing, table.room), *lines] if lines else []
+
+
+def _header(view: CoursesView | None, missing: str, room: int) -> Line:
+    """Return the heads of the numbers, and the steps of the columns below."""
+    each, steps = "", f"{missing:>{room}}"
+    if view is not None and view.courses and room >= _LEAST_ROOM:
+        each = f" {view.per_column} steps/column" if view.per_column > 1 else ""
+        steps = axis.steps(view.last_step, view.per_column, room)
+    heads: Line = [(f"{each:{NAME}}{'this rank':>{NUMBER}}{'peers':>{NUMBER}}{'excess':>{_OVER}}", "muted")]
+    return [*fit_line(heads, LABEL_WIDTH), (steps if len(steps) <= room else "", "muted")]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The layout and limits that all rows share."""
+
+    least_ms: float
+    """Excess in milliseconds from which a row is marked."""
+    digits: int
+    """Number of decimals of milliseconds."""
+    room: int
+    """Width of a strip in columns."""
+    alone: bool
+    """True if there is no other rank."""
+
+    def lines(self, row: _Row, compared: Compared, past: Course | None) -> list[Line]:
+        """Return a row's numbers and strip, and its peers' strip below if the two differ."""
+        name, unit, excess = row.quantity.name, row.quantity.unit, compared.excess
+        text: Callable[[float | None], str] = self._ms if unit == MS else value_formatter(unit)
+        slows = name == "own" or name in OWN_PHASES
+        over, role, differs = "", row.role if row.role == "strong" else "text", False
+        if excess is not None and not self.alone:
+            if slows and excess > self.least_ms:
+                over, role, differs = f"▲ +{self._ms(excess)}", "warn", True
+            elif name == "wait" and -excess > max(self.least_ms, 0.5 * (compared.median or 0.0)):
+                over, role, differs = f"◂ {self._ms(excess)}", "warn", True
+        label = f" {row.indent + row.quantity.text:<{NAME - 1}}"
+        line: Line = [
+            (label, "muted" if row.role == "muted" else "text"), (f"{text(compared.mine):>{NUMBER}}", role),
+            (f"{text(compared.median):>{NUMBER}}", "text"), (f"{over:>{_OVER}}", "warn"),
+        ]  # fmt: skip
+        if past is None or self.room < _LEAST_ROOM:
+            return [line]
+        drawn, peers, was_over = strip(past, self.least_ms if slows and self.least_ms else None, self.room)
+        lines = [[*fit_line(line, LABEL_WIDTH), *drawn]]
+        if not self.alone and (differs or was_over or name in {"own", "loss"}):
+            words = past.longer or ("the others wait for it" if differs and name == "wait" else "")
+            remark: Line = [(f"    {words}", "warn" if words else "text")]
+            lines.append([*fit_line(remark, LABEL_WIDTH - 12), (f"{'peers':>10}  ", "muted"), *peers])
+        return lines
+
+    def _ms(self, value: float | None) -> str:
+        return numbers.aligned_ms(value, self.digits)

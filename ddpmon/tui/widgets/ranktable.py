@@ -13,7 +13,7 @@ from ddpmon.messages import STAGES, RankView, Snapshot
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, WIDE, Block
 from ddpmon.tui.frame import Frame, arriving, finite_or_none
-from ddpmon.tui.lines import Line, fit_line, join_pieces, under_cursor
+from ddpmon.tui.lines import Line, fit_line, join_pieces, line_text, under_cursor
 from ddpmon.tui.preferences import Values
 from ddpmon.tui.widgets import columns
 from ddpmon.tui.widgets.columns import RankColumn, Sort
@@ -102,6 +102,12 @@ def table_lines(
         line += [] if tail is None else tail.of(rank, alarm if marked else "")
         lines.append(under_cursor(line, width) if rank.rank == chosen else line)
     return lines
+
+
+def table_text(snapshot: Snapshot, width: int) -> list[str]:
+    """Return the header and a line for each rank, problems first, as text."""
+    ranks = ordered(snapshot, snapshot.ranks, SORTS[0])
+    return [line_text(line) for line in table_lines(snapshot, ranks, world_layout(snapshot, width), width, None)]
 
 
 class RankTable(Pane):
