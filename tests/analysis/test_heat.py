@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpmon.analysis.kinds.slow_steps import late_steps
 from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import (
     BINS_PER_RESOLUTION,
@@ -19,6 +20,7 @@ from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.messages import OWN_PHASES, WHOLE_RUN
 from ddpmon.messages.cells import LEAST, MOST, NOT_FINITE, NOTHING
 from tests.analysis import noise
+from tests.findings import judged
 from tests.worlds import own_times, world_with
 
 
@@ -204,6 +206,22 @@ def test_a_cell_is_late_where_a_finding_says_so():
     goes_on = heat.judged_grid("own", 8, 75, [LateSteps(frozenset({2}), 401, None, "data")])
     assert np.flatnonzero(goes_on.cells[2] >= LATE)[0] + goes_on.first_bin == 401 // 8
     assert (goes_on.cells[2][401 // 8 - goes_on.first_bin :] >= LATE).all()
+
+
+def test_a_rhythm_that_a_finding_names_shows_beside_pauses_of_all_ranks():
+    random = np.random.default_rng(5)
+    own = own_times(420, 2, noise=0.05, seed=5)
+    own[..., 4] += np.where(random.random((420, 2)) < 0.04, random.uniform(20, 120, (420, 2)), 0.0)
+    own[6::7, 1, 4] += 80
+    heat, findings = heat_of(own), judged(world_with(own))
+    assert [(f.kind, f.ranks) for f in findings if f.kind == "periodic_straggler"] == [("periodic_straggler", [1])]
+    alone, named = (heat.judged_grid("own", 1, 420, late).cells >= LATE for late in ((), late_steps(findings)))
+    steps = heat.judged_grid("own", 1, 420).first_bin + np.arange(named.shape[1])
+    rhythm = (steps % 7 == 0) & (steps >= 60)
+    assert alone[1, rhythm].mean() < 0.2, "pauses of all ranks hide it"
+    assert named[1, rhythm].mean() > 0.9
+    assert named[1, ~rhythm].mean() < 0.1
+    assert not named[0, ~alone[0]].any()
 
 
 def test_the_noise_is_told_and_too_few_bins_tell_none():

@@ -216,7 +216,9 @@ def test_that_nothing_is_late_is_said_of_what_was_tested_only():
     row = HeatRow(("n0", "n0"), (0, 0), 1, 0)
     judged = view([1], beyond_chance=True)
     tested = msgspec.structs.replace(judged, noise=0.27)
-    assert in_words(tested, row) == "rank 0 on n0: late in no column; noise is up to 27%"
+    quiet = "rank 0 on n0: late in no column; noise alone makes single columns up to "
+    assert in_words(tested, row) == f"{quiet}27% longer"
+    assert in_words(msgspec.structs.replace(judged, noise=13.4), row) == f"{quiet}14x as long"
     assert in_words(judged, row) == "rank 0 on n0: too few columns yet to separate slowness from noise"
     assert in_words(judged, row, alone=True) == "rank 0 on n0: no other rank to compare with"
 

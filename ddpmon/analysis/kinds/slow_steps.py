@@ -22,7 +22,7 @@ def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
 
 
 def late_steps(findings: Sequence[Finding]) -> list[LateSteps]:
-    """Return the steps in which findings, lasting or ended, say that ranks were late in every step."""
+    """Return the steps in which findings, lasting or ended, say that ranks were late: in all steps, or now and then."""
     return [
         LateSteps(
             frozenset(finding.ranks),
@@ -30,10 +30,15 @@ def late_steps(findings: Sequence[Finding]) -> list[LateSteps]:
             finding.until_step,
             finding.phase,
             "since_interval" in finding.evidence,
+            finding.evidence.get("phase_excess_ms", 0.0) / 2 if finding.evidence.get("share") else 0.0,
         )
         for finding in findings
-        if finding.since_step is not None and kind_of(finding).changes_level and _each_is_late(finding)
+        if finding.since_step is not None and _is_about_late_ranks(finding) and _each_is_late(finding)
     ]
+
+
+def _is_about_late_ranks(finding: Finding) -> bool:
+    return kind_of(finding).changes_level or kind_of(finding).family == "late"
 
 
 def _each_is_late(finding: Finding) -> bool:

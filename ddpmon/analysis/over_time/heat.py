@@ -74,6 +74,9 @@ class LateSteps:
     phase: str | None
     about: bool = False
     """True if the first step is not known exactly."""
+    least_ms: float = 0.0
+    """Minimum excess over the other ranks that makes a step late, for ranks that are late now and then; 0: every step
+    is late."""
 
 
 class Heat:
@@ -208,7 +211,10 @@ class Heat:
             if metric in ("own", each.phase):
                 last = self.last_step if each.last is None else each.last
                 during = (begins <= last) & (begins + bins.width > each.first)
-                told |= during[:, None] & np.array([rank in each.ranks for rank in self.ranks])
+                cells = during[:, None] & np.array([rank in each.ranks for rank in self.ranks])
+                if each.least_ms:
+                    cells &= np.nan_to_num(over_peers(bins.mean(metric)) * bins.count(metric)) >= each.least_ms
+                told |= cells
         return told
 
 

@@ -122,5 +122,6 @@ def _never(view: HeatView, over: str, *, alone: bool) -> str:
     if not view.beyond_chance:
         return f"never {over}"
     if (noise := finite_or_none(view.noise)) is not None:
-        return f"{over} in no column; noise is up to {numbers.percent(noise)}"
+        longer = f"{numbers.percent(noise)} longer" if noise < 1 else f"{1 + noise:.0f}x as long"
+        return f"{over} in no column; noise alone makes single columns up to {longer}"
     return "no other rank to compare with" if alone else "too few columns yet to separate slowness from noise"
