@@ -112,7 +112,7 @@ def test_the_rank_that_the_others_wait_for_comes_first_and_s_changes_the_order()
 @pytest.mark.parametrize(("weak", "branch", "said"), [
     ("load_balance_persistent", "persistent", "rank 13 is slow"),
     ("load_balance_moving", "moving", "the slow rank keeps rotating"),
-    ("communication", "communication", "transfer takes 20% of a step"),
+    ("communication", "communication", "even the slowest rank is blocked 20%"),
 ])  # fmt: skip
 def test_the_tree_marks_the_leaf_that_costs_most(weak, branch, said):
     well = dict.fromkeys(
@@ -143,7 +143,7 @@ def test_w_goes_through_the_windows_and_the_title_says_which():
     source, text = title("w", "w")
     assert "and why: since the start, steps 1–240" in text
     assert "rank 5 is slow: +13" in text
-    assert "if transfers were even" not in text
+    assert "with even transfers" not in text
     source, text = title("w", "w", "w")
     assert source.requested.cost is None
     assert "wait and transfer in a step" in text
@@ -162,7 +162,7 @@ def test_without_gradients_it_says_so_and_the_efficiency_stays():
     _, text = drive(calm, "4")
     assert "no gradient synchronisation" in text
     assert "parallel efficiency" in text
-    assert "if nobody waited" not in text
+    assert "if all ranks took their mean" not in text
     assert "a single rank" in drive(replace(calm, run=replace(calm.run, world_size=1)), "4")[1]
 
 

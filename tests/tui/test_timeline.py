@@ -45,10 +45,12 @@ def test_a_bar_tells_the_phases_in_their_order_and_to_scale_each_by_a_glyph():
 def test_what_mending_gains_in_words():
     steps = [TimelineStep(1, 45.0, 2, 33.0), TimelineStep(2, 45.0, 2, 33.0)]
     assert what_if(TimelineView(steps, [], 4, 2)) == (
-        "with rank 2 fixed, these steps would take 66.0 ms instead of 90.0"
+        "with rank 2 fixed, the 2 steps shown would take 66.0 ms instead of 90.0"
     )
-    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 fixed, these steps")
-    assert what_if(TimelineView(steps, [], 4, 1, [1, 3])).startswith("with ranks 1, 3 fixed, these steps would take")
+    assert what_if(TimelineView(steps, [], 4, 2, [2, 3], "node1")).startswith("with node1 fixed, the 2 steps")
+    assert what_if(TimelineView(steps, [], 4, 1, [1, 3])).startswith(
+        "with ranks 1, 3 fixed, the 2 steps shown would take"
+    )
     assert "fixing one gains nothing" in what_if(TimelineView(steps, [], 4, None))
 
 

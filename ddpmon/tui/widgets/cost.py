@@ -79,7 +79,7 @@ def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float
         Branch(
             "└ communication",
             e.communication,
-            f"transfer takes {_left(e.communication)} of a step, in which all ranks wait",
+            f"even the slowest rank is blocked {_left(e.communication)}, in transfers and waits",
         ),
     ]
 
@@ -154,10 +154,10 @@ def _beside(shown: AllReduceView) -> list[Line]:
 
 
 def _gains(shown: AllReduceView) -> Line:
-    line: Line = [(" if nobody waited: ", "muted"), (_faster(shown.gain_without_waiting), "text")]
+    line: Line = [(" if all ranks took their mean: ", "muted"), (_faster(shown.gain_without_waiting), "text")]
     if shown.gain_with_even_transfer is not None:
         even = _faster(shown.gain_with_even_transfer)
-        line += [("   if transfers were even: ", "muted"), (even, "text")]
+        line += [("   with even transfers: ", "muted"), (even, "text")]
     return line
 
 

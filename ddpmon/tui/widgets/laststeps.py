@@ -96,7 +96,8 @@ def what_if(view: TimelineView) -> str:
     mended = sum(step.mended_ms or step.length_ms for step in view.steps)
     if mended <= 0:
         return ""
-    took = f"these steps would take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
+    steps = f"the {len(view.steps)} steps shown" if len(view.steps) > 1 else "this step"
+    took = f"{steps} would take {numbers.ms(mended)} ms instead of {numbers.ms(real)}"
     return f"with {_mended(view)} fixed, {took}"
 
 
