@@ -61,6 +61,11 @@ class Signs:
     slow: bool = False
     """True if a finding costs time, rather than being for information only."""
 
+    @property
+    def still_s(self) -> float:
+        """Return the time without progress: since a rank last finished a step, or during the start of the run."""
+        return self.idle_s if self.steps else self.start_still_s or 0.0
+
 
 class LongestPauses:
     """The longest steps of a run: an evaluation or a checkpoint makes a step long, and may occur again."""

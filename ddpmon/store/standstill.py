@@ -72,7 +72,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
     """
     by_rank, run_state = registry.process_of_rank, derive_state(signs)
     if run_state == "stalled":
-        return _now(registry, signs.idle_s if signs.steps else signs.start_still_s or 0.0, now, gone)
+        return _now(registry, signs.still_s, now, gone)
     if run_state not in END_STATES or run_state in {"done", "detached"}:
         return None
     gone = gone if run_state == "stopped" else ()  # otherwise the launcher may have asked them to end

@@ -148,7 +148,7 @@ class Store(Intake):
         self._replays = signs.replays and is_without_steps(replace(signs, all_left=False))
         self.verdict = self._verdict(now, unix)
         if self.state != before or self.verdict_since is None:
-            self.verdict_since = unix
+            self.verdict_since = unix - (signs.still_s if self.state == "stalled" else 0.0)
 
     def _evidence(self, standstill: Standstill | None, wait: Wait | None, window: World | None) -> Evidence:
         processes = self.registry.process_of_rank.values()
@@ -326,7 +326,7 @@ class Store(Intake):
     def _stopping(self, unix: float) -> Verdict:
         processes = self.registry.process_of_rank.values()
         ended = sum(process.left or process.dead for process in processes)
-        left_s = max(0.0, (self.run.winding_down_at or unix) + self.run.grace_s - unix)
+        left_s = max(0.0, (self.run.kill_at or unix) - unix)
         killed = self.run.launcher if self.run.stopping_at is None else ""
         return verdict.stopping_sentence(ended, self.registry.world_size, left_s, killed)
 

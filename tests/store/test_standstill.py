@@ -57,6 +57,7 @@ def test_steps_that_stop_are_a_stall_within_15_s(store):
     train(store)
     assert judged(store, 105.0) == "running"
     assert judged(store, 114.0) == "stalled"
+    assert time.time() - store.verdict_since >= 114.0 - 100.0, "it counts from the last step, not from its detection"
 
 
 def test_a_run_whose_steps_a_cuda_graph_replays_is_not_stalled(store):
