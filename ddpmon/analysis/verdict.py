@@ -239,7 +239,8 @@ def stopping_sentence(ended: int, world_size: int, left_s: float, killed_launche
     `killed_launcher` is the name of the launcher if it was killed; "": a user requested the stop.
     """
     how_many = f"{ended}/{format_count(world_size, 'rank')} ended"
-    left = f"; the others have {left_s:.0f} s left" if ended < world_size else ""
+    left = f"; the others have {left_s:.0f} s left" if left_s else "; the others are being killed"
+    left = left if ended < world_size else ""
     if not killed_launcher:
         return Verdict(f"stop requested: {how_many}{left}", "info", ("stopping",))
     asked = f"stopping its ranks; {how_many}{left}"

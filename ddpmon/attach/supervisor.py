@@ -264,6 +264,7 @@ class Supervisor(Supervising):
             self._ask()
             self.kill_at = now + self.run.grace_s + STOP_MARGIN_S
         if at_once:
+            self.file.change_fields(grace_ended_at=self.run.grace_ended_at or time.time())
             self.kill_at = now
 
     def _ask(self) -> None:

@@ -175,6 +175,8 @@ class Supervisor(Supervising):
         # A run that ended by itself was not stopped.
         if not self.run.stopping and (self.takes_over or not self.life.command_ended):
             self.file.change_fields(stopping=True, stopping_at=time.time())
+        if now and self.run.stopping:
+            self.file.change_fields(grace_ended_at=self.run.grace_ended_at or time.time())
         do = self.life.request_stop(at, now)
         if do is Do.NOTHING and self.life.state == "asked":
             say(

@@ -6,6 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -52,6 +53,8 @@ class Run:
     """When a stop was first requested, as Unix time; the ranks have the grace from then on."""
     launcher_killed_at: float | None = None
     """When the launcher was killed and its ranks were asked to end, as Unix time. Their grace begins then."""
+    grace_ended_at: float | None = None
+    """When a request ended the grace early, as Unix time."""
     ended_at: float | None = None
     exit_code: int | None = None
     job: str = ""
@@ -118,6 +121,13 @@ class Run:
         return min((at for at in (self.stopping_at, self.launcher_killed_at) if at is not None), default=None)
 
     @property
+    def kill_at(self) -> float | None:
+        """Return the Unix time at which the grace of its ranks ends; None if they were not asked to end."""
+        if self.winding_down_at is None:
+            return None
+        return min(self.winding_down_at + self.grace_s, self.grace_ended_at or math.inf)
+
+    @property
     def winding_down(self) -> bool:
         """Return whether its ranks were asked to end."""
         return self.stopping or self.launcher_killed_at is not None
@@ -129,9 +139,7 @@ class Run:
 
     def grace_left_s(self) -> float | None:
         """Return how many seconds the ranks still have after they were asked to end; None if they were not."""
-        if self.winding_down_at is None:
-            return None
-        return max(0.0, min(self.grace_s, self.winding_down_at + self.grace_s - time.time()))
+        return None if self.kill_at is None else max(0.0, min(self.grace_s, self.kill_at - time.time()))
 
     @property
     def sight(self) -> Sight:
@@ -230,6 +238,7 @@ def check_values(run: Run) -> None:
         "stopping_at": (run.stopping_at, 0, YEAR_10000),
         "detached_at": (run.detached_at, 0, YEAR_10000),
         "launcher_killed_at": (run.launcher_killed_at, 0, YEAR_10000),
+        "grace_ended_at": (run.grace_ended_at, 0, YEAR_10000),
         "world_size": (run.world_size, 0, (1 << 17) + 1),
         "nnodes": (run.nnodes, 1, (1 << 17) + 1),
         "exit_code": (run.exit_code, -(1 << 31), 1 << 31),

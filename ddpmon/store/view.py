@@ -168,7 +168,7 @@ def snapshot(store: Store, epoch: str, version: int, now: float, unix: float) ->
             exit_code=run.shell_code,
             attempts=store.earlier_attempts(),
             attached=bool(run.attached),
-            kill_at=run.winding_down_at + run.grace_s if run.winding_down_at and store.winding_down(unix) else None,
+            kill_at=run.kill_at if store.winding_down(unix) else None,
         ),
         state=store.state,
         verdict=store.verdict.text,

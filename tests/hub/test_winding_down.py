@@ -39,6 +39,10 @@ def test_a_stop_is_shown_as_one_and_what_ranks_raise_then_is_no_failure(stage):
     stage.save(stopping=True, stopping_at=time.time())
     asked = viewer.until(lambda s: s.state == "stopping", "it stops")
     assert asked.verdict.startswith("stop requested: 0/3 ranks ended; the others have ")
+    stage.save(grace_ended_at=time.time())
+    killing = viewer.until(lambda s: "killed" in s.verdict, "the grace is over")
+    assert killing.verdict == "stop requested: 0/3 ranks ended; the others are being killed"
+    assert killing.run.kill_at <= killing.at
     for rank in ranks[:2]:
         raises(rank, "KeyboardInterrupt")
         rank.bye(seq=2)

@@ -104,6 +104,8 @@ def test_stop_now_does_not_wait_for_the_grace(python, tmp_path):
     stop.request_stop(started.run, now=True)
     started.until_gone(15)
     assert not alive(child)
+    assert runs.load(started.run.id).grace_left_s() == 0.0
+    assert runs.load(started.run.id).grace_s == 600.0, "a run that is started again has its whole grace"
 
 
 def test_a_second_stop_joins_the_first_and_tells_how_long_is_left(python, cli, tmp_path):
