@@ -49,9 +49,9 @@ def span_labels(first: float, last: float, columns: int) -> str:
     return place_labels(lambda share: moment_label(first + whole * share, whole), columns)
 
 
-def age_labels(seconds: float, columns: int) -> str:
-    """Return the labels of a span that ends now: -2m00s, -1m00s, now."""
-    return place_labels(lambda share: f"-{numbers.duration(seconds * (1 - share))}" if share < 1 else "now", columns)
+def age_labels(seconds: float, columns: int, end: str = "now") -> str:
+    """Return the labels of a span of time before its end: -2m00s, -1m00s, now."""
+    return place_labels(lambda share: f"-{numbers.duration(seconds * (1 - share))}" if share < 1 else end, columns)
 
 
 def steps(last: int, each: int, columns: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 from ddpmon.messages import Environment, RankView, Sample
 from ddpmon.tui import lines
 from ddpmon.tui.widgets import gauges, machines
+from ddpmon.tui.widgets.lanes import LaneGrid
 from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, inspected, measured, snapshots
@@ -226,6 +227,13 @@ def test_a_lane_of_which_nothing_is_known_says_so():
     _, text = drive(source, "6", until(lambda _: source.current.samples is not None), "j", "k", size=(120, 40))
     rows = [row.split() for row in text.splitlines()]
     assert ["1", "–", "1", "–"] in rows
+
+
+def test_the_axis_of_lanes_ends_at_the_end_of_a_run_that_has_ended():
+    grid = LaneGrid(60, 7)
+    live, ended = ("".join(text for text, _ in grid.ages(1, 1, ended=ended)).split() for ended in (False, True))
+    assert (live[-1], ended[-1]) == ("now", "end")
+    assert live[:-1] == ended[:-1]
 
 
 def test_lanes_of_a_run_whose_ranks_tell_of_no_device_any_more_say_so():

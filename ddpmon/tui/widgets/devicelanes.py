@@ -109,7 +109,10 @@ class DeviceLanes(SampledLanes):
         chosen = self.chosen_rank()
         lanes = [[_lane(courses, rank, name, chosen=rank == chosen) for rank in ranks] for name in names]
         lines = [pane_title(heading, width, legend), [piece for head in heads for piece in fit_line(head, grid.width)]]
-        return [*[*lines, *grid.lines(lanes)][: height - _BELOW], grid.ages(view.per_column, len(names))]
+        return [
+            *[*lines, *grid.lines(lanes)][: height - _BELOW],
+            grid.ages(view.per_column, len(names), ended=frame.ended),
+        ]
 
 
 class RankLanes(DeviceLanes):
@@ -204,7 +207,7 @@ class CoreLanes(SampledLanes):
         lanes = [
             [_core_lane(core) for core in view.courses[side * lines : (side + 1) * lines]] for side in range(beside)
         ]
-        return [pane_title(heading, width), *grid.lines(lanes), grid.ages(view.per_column, beside)]
+        return [pane_title(heading, width), *grid.lines(lanes), grid.ages(view.per_column, beside, ended=frame.ended)]
 
 
 def _expected_cores(snapshot: Snapshot) -> int:

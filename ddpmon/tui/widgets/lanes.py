@@ -119,9 +119,13 @@ class LaneGrid:
         lowest: Line = [*fit_line(lane.label, self.label), *fit_line(drawn[-1], self.room)]
         return [*lines, [*lowest, (f"{lane.value:>{self.value}}", "text")]]
 
-    def ages(self, seconds: int, columns: int) -> Line:
-        """Return the axis below `columns` columns of lanes, whose values are `seconds` apart."""
-        below: Line = [(" " * self.label + axis.age_labels(float(self.moments * seconds), self.room), "muted")]
+    def ages(self, seconds: int, columns: int, *, ended: bool = False) -> Line:
+        """Return the axis below `columns` columns of lanes, whose values are `seconds` apart.
+
+        If the run has ended, the axis ends at its end.
+        """
+        labels = axis.age_labels(float(self.moments * seconds), self.room, "end" if ended else "now")
+        below: Line = [(" " * self.label + labels, "muted")]
         return [piece for _ in range(columns) for piece in fit_line(below, self.width)]
 
 
