@@ -123,39 +123,33 @@ class Merged:
     """
 
     def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._is_empty = not recording.database.read_table("rollup", ("process",), "LIMIT 1")
+        self._database, self._blocks = recording.database, recording.blocks
+        self._is_empty = not self._database.read_table("rollup", ("process",), "LIMIT 1")
 
-    def steps(self, process: int, begin: int, end: int) -> list[Step]:
-        """Return a process's steps from `begin` to before `end`, with mean steps in place of merged ones."""
-        whole = self._recording.steps(process, begin, end)
+    def steps(self, process: int, begin: int, end: int = MAX_STEP, most: int | None = None) -> list[Step]:
+        """Return a process's steps from `begin` to before `end`, at most `most`, with mean steps in place of merged
+        ones.
+        """
+        whole = self._blocks.steps(process, begin, end, most)
         if self._is_empty or (whole and whole[0].step <= begin):
             return whole
-        return self._means(process, begin, whole[0].step if whole else end) + whole
-
-    def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
-        """Return at most `most` of a process's steps from `begin` on, with mean steps in place of merged ones."""
-        whole = self._recording.steps_from(process, begin, most)
-        if self._is_empty or (whole and whole[0].step <= begin):
-            return whole
-        return self._means(process, begin, whole[0].step if whole else MAX_STEP, most) or whole
+        return [*self._means(process, begin, whole[0].step if whole else end, most), *whole][:most]
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
         """Return the first of a process's steps up to `last` that ends after a moment, or last + 1 if none does."""
         span = next(self._from(process, "end_us", at_us + 1), None)
-        return span.after(at_us) if span else self._recording.first_step_after(process, at_us, last)
+        return span.after(at_us) if span else self._blocks.first_step_after(process, at_us, last)
 
     def first_end_us(self, process: int) -> int | None:
         """Return when the first of a process's steps ended, or None if it has no step."""
-        steps = self.steps_from(process, 0, 1)
+        steps = self.steps(process, 0, most=1)
         return steps[0].end_us if steps else None
 
     def span_us(self, process: int) -> tuple[int, int] | None:
         """Return the moments of a process's first and last sample or step, or None if it has none."""
-        ends_us = [*(self._recording.span_us(process) or ())]
+        ends_us = self._blocks.span_us(process)
         ends_us += [span.end_us for span in self._read("WHERE process = ? ORDER BY begin_us DESC LIMIT 1", process)]
-        first = self.first_end_us(process)
-        ends_us += [] if first is None else [first]
+        ends_us += [first for first in (self.first_end_us(process),) if first is not None]
         return (min(ends_us), max(ends_us)) if ends_us else None
 
     def resolution_at(self, process: int, step: int) -> str:
@@ -167,7 +161,7 @@ class Merged:
         """Return the number of step records that were merged."""
         if self._is_empty:
             return 0
-        return int(self._recording.database.rows("SELECT total(steps) FROM rollup WHERE steps > 0")[0][0])
+        return int(self._database.rows("SELECT total(steps) FROM rollup WHERE steps > 0")[0][0])
 
     def _means(self, process: int, begin: int, end: int, most: int | None = None) -> list[Step]:
         """Return the mean steps of a process from `begin` to before `end`, at most `most` of them."""
@@ -194,7 +188,7 @@ class Merged:
         while low < high:
             middle = (low + high) // 2
             clauses = "WHERE process = ? AND begin_us >= ? ORDER BY begin_us LIMIT 1"
-            rows = self._recording.database.read_table("rollup", ("begin_us", column), clauses, process, middle)
+            rows = self._database.read_table("rollup", ("begin_us", column), clauses, process, middle)
             begin_us, value = rows[0] if rows else (None, None)
             if not isinstance(begin_us, int) or not isinstance(value, int) or value >= least:
                 high = middle
@@ -206,7 +200,7 @@ class Merged:
             low = spans[-1].begin_us + 1
 
     def _read(self, clauses: str, *values: object) -> list[Span]:
-        rows = self._recording.database.read_table("rollup", Span.__struct_fields__, clauses, *values)
+        rows = self._database.read_table("rollup", Span.__struct_fields__, clauses, *values)
         spans, bad = checked.parse_rows(rows, lambda row: msgspec.convert(row, Span))
-        self._recording.database.damaged |= bad > 0
+        self._database.damaged |= bad > 0
         return spans

@@ -98,7 +98,7 @@ class Track:
         steps: list[Step] = []
         while len(steps) < most:
             if not self._ahead:
-                self._ahead.extend(self._merged.steps_from(self.at_end.id, self._next, self._read_steps))
+                self._ahead.extend(self._merged.steps(self.at_end.id, self._next, most=self._read_steps))
                 if not self._ahead:
                     break
                 self._next = self._ahead[-1].step + 1

@@ -7,8 +7,7 @@ recording the intact part is read.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,7 +19,6 @@ from ddpmon.analysis.ledger import Judged
 from ddpmon.analysis.processes.starts import Unarmed
 from ddpmon.errors import NothingRecordedError, RecordingError
 from ddpmon.messages import (
-    MAX_STEP,
     MAX_US,
     Digest,
     Event,
@@ -30,13 +28,12 @@ from ddpmon.messages import (
     Refusal,
     Sample,
     Scalar,
-    Step,
 )
 from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
-from ddpmon.recording.step_blocks import Block, StepBlocks
+from ddpmon.recording.step_blocks import StepBlocks
 from ddpmon.recording.unsent_files import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
@@ -67,11 +64,6 @@ class Recording:
         """
         self.run = run
         self.path = recording_path(run.id)
-        self.unread = Counter[int]()
-        """Number of step records of each process that could not be read so far."""
-        self._limits: dict[int, int] = {}
-        """The last step that each process can have reached."""
-        self._blocks = StepBlocks(self._report_bad)
         self._tails = UnreadTails(runs.run_dir(run.id)) if tails else None
         try:
             self.database = Database(self.path, run.name)
@@ -79,6 +71,7 @@ class Recording:
             if not (self._tails and self._tails.clock):
                 raise
             self.database = Database.empty_recording(self.path, run.id, self._tails.clock)
+        self.blocks = StepBlocks(self.database)
         try:
             self.clock = self._clock()
             self._take_tails()
@@ -161,22 +154,20 @@ class Recording:
 
     def _count(self, process: RankProcess) -> None:
         """Check the recorded step counters of a process, and count its rows instead if they are impossible."""
-        table, records = self._blocks.read_steps(self.database, process.id, 1, MAX_STEP, checked.TYPICAL_STEPS)
+        self.blocks.limits.pop(process.id, None)
+        table, records = self.blocks.read_steps(process.id, 1, most=checked.TYPICAL_STEPS)
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
-        limit = checked.last_possible(
-            process, seconds, [*table["length_us"].tolist(), *(step.length_us for step in records)]
-        )
-        self._limits[process.id] = limit
-        records_counted = process.records
+        lengths_us = [*table["length_us"].tolist(), *(step.length_us for step in records)]
+        limit = checked.last_possible(process, seconds, lengths_us)
+        last, records_counted = self.blocks.last_step(process.id), process.records
+        self.blocks.limits[process.id] = limit
         most = max(process.last_step, process.steps, records_counted)
-        is_beyond = self._blocks.last_step(self.database, process.id, MAX_STEP) > limit
         if most > limit:
-            process.last_step = process.steps = self.last_step(process.id)
+            process.last_step = process.steps = self.blocks.last_step(process.id)
         if "step_blocks" not in self.database.tables:
             process.records = 0
-        elif self.database.salvaged or is_beyond or most > limit:
-            whole = self._blocks.count_steps(self.database, process.id, limit)
-            process.records = whole + self._merged(process.id, limit)
+        elif self.database.salvaged or max(last, most) > limit:
+            process.records = self.blocks.count_steps(process.id) + self._merged(process.id, limit)
             self.database.damaged |= process.records != records_counted
 
     def _merged(self, process: int, last: int) -> int:
@@ -185,41 +176,6 @@ class Recording:
         if "rollup" not in self.database.tables:
             return 0
         return min(last, int(self.database.rows(query, process, last)[0][0]))
-
-    def steps(self, process: int, begin: int, end: int) -> list[Step]:
-        """Return a process's records of the steps from `begin` to before `end`."""
-        return self._blocks.steps(self.database, process, begin, self._last_before(process, end))
-
-    def step_table(self, process: int, begin: int, end: int) -> Block:
-        """Return a process's steps from `begin` to before `end`: a table, and the records that do not fit into it."""
-        return self._blocks.read_steps(self.database, process, begin, self._last_before(process, end))
-
-    def _last_before(self, process: int, end: int) -> int:
-        return min(end - 1, self._limits.get(process, MAX_STEP))
-
-    def steps_from(self, process: int, begin: int, most: int) -> list[Step]:
-        """Return a process's step records from `begin` on, at most `most`."""
-        return self._blocks.steps(self.database, process, begin, self._limits.get(process, MAX_STEP), most)
-
-    def _report_bad(self, process: int, steps: int) -> None:
-        self.unread[process] += steps
-        self.database.damaged = True
-
-    def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of `size` steps in which processes have records: the first step, and the one after the last."""
-        while True:
-            first_steps = (
-                self._blocks.first_from(self.database, each, begin, self._limits[each]) for each in processes
-            )
-            firsts = [first for first in first_steps if first is not None]
-            if not firsts:
-                return
-            begin = min(firsts) + size
-            yield begin - size, begin
-
-    def last_step(self, process: int) -> int:
-        """Return the last recorded step of a process, or 0 if there is none."""
-        return self._blocks.last_step(self.database, process, self._limits.get(process, MAX_STEP))
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """Return a process's samples after one moment and up to another."""
@@ -237,31 +193,6 @@ class Recording:
             self.database.read_table("scalars", ("step", "name", "value"), clauses, process, after),
             checked.checked_scalar,
         )
-
-    def span_us(self, process: int) -> tuple[int, int] | None:
-        """Return the moments of a process's first and last sample or step, or None if it has none."""
-        ends = [
-            at
-            for order in ("ASC", "DESC")
-            for (at,) in self.database.read_table(
-                "samples", ("time_us",), f"WHERE process = ? ORDER BY time_us {order} LIMIT 1", process
-            )
-            if isinstance(at, int) and 0 <= at < MAX_US
-        ]
-        ends += self._blocks.ends_us(self.database, process)
-        return (min(ends), max(ends)) if ends else None
-
-    def first_step_after(self, process: int, at_us: int, last: int) -> int:
-        """Return the first of a process's steps up to `last` that ends after a moment, or last + 1 if none does."""
-        low, high = 1, last + 1
-        while low < high:
-            middle = (low + high) // 2
-            steps = self.steps_from(process, middle, 1)
-            if not steps or steps[0].end_us > at_us:
-                high = middle
-            else:
-                low = steps[0].step + 1
-        return low
 
     def digests(self, process: int, most: int = DEFAULT_DIGESTS) -> list[Digest]:
         """Return a process's latest digests, at most `most`."""
