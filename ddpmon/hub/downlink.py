@@ -19,27 +19,7 @@ from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import DOMAIN, UNNUMBERED, Admission, Keys, curve_socket
 from ddpmon.hub.receiving import Socket
 from ddpmon.messages import AskedOfRank, PrintedView, ToRank, Welcome, WireError, encode
-from ddpmon.messages.nodes import (
-    MOST_EVERY_MS,
-    Bundle,
-    FetchOutput,
-    FromNode,
-    Join,
-    Joined,
-    Locate,
-    Output,
-    Packed,
-    ProcessEnd,
-    RankFrame,
-    Recorded,
-    Roster,
-    SendAgain,
-    Stop,
-    ToNode,
-    ViewerRequest,
-    ViewerSnapshot,
-    decode_from_node,
-)
+from ddpmon.messages import nodes as link
 from ddpmon.messages.vocabulary import MAX_WORLD
 from ddpmon.recording.collector import Collector
 from ddpmon.recording.node_blocks import NodeBlock, are_rows_possible, check_rows, decode_block
@@ -95,7 +75,7 @@ class Node:
     """Microseconds by which this clock was ahead of the node's at each of the last bundles, including travel time."""
 
 
-_Came = tuple[Node, FromNode, list[NodeBlock]]
+_Came = tuple[Node, link.FromNode, list[NodeBlock]]
 """A message of a node, with the unpacked blocks in it."""
 
 
@@ -172,11 +152,11 @@ class Downlink:
             try:
                 if len(frames) != 1:
                     raise WireError("not one frame")
-                message = decode_from_node(frames[0].bytes)
-                if number == UNNUMBERED and isinstance(message, Join):
+                message = link.decode_from_node(frames[0].bytes)
+                if number == UNNUMBERED and isinstance(message, link.Join):
                     node = self._admit_node(message, connection.bytes, now)
-                items = message.items if isinstance(message, Bundle) else ()
-                blocks = [decode_block(item.frame) for item in items if isinstance(item, Packed)]
+                items = message.items if isinstance(message, link.Bundle) else ()
+                blocks = [decode_block(item.frame) for item in items if isinstance(item, link.Packed)]
             except WireError as error:
                 self._refuse(node, error)
             else:
@@ -191,7 +171,7 @@ class Downlink:
         node.connection, node.heard_at = connection, now
         return node
 
-    def _admit_node(self, join: Join, connection: bytes, now: float) -> Node:
+    def _admit_node(self, join: link.Join, connection: bytes, now: float) -> Node:
         """Return the node of a hub that joins with the job's key, or raise WireError if it cannot be numbered."""
         number = self._keys.node_number(join.key, MAX_WORLD) if join.key else None
         if number is None:
@@ -218,9 +198,9 @@ class Downlink:
         self._store.registry.refusals.add_refusal(NO_MESSAGE, why=f"node {node.number}: {error}"[:200])
 
     def _process_message(
-        self, node: Node, message: FromNode, blocks: Sequence[NodeBlock], now: float, unix: float
+        self, node: Node, message: link.FromNode, blocks: Sequence[NodeBlock], now: float, unix: float
     ) -> None:
-        if isinstance(message, Join):
+        if isinstance(message, link.Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
                 node.later_us.clear()  # A rebooted machine has another clock.
@@ -232,22 +212,24 @@ class Downlink:
             node.epoch = message.epoch
             if came_early:
                 self._store.add_event(unix, "info", f"{node.host} has joined the run")
-            self._send(node, Joined(self._epoch, node.host, self._store.run.id))
+            self._send(node, link.Joined(self._epoch, node.host, self._store.run.id))
         elif not node.epoch:
-            self._send(node, SendAgain(join=True))
-        elif isinstance(message, Roster):
+            self._send(node, link.SendAgain(join=True))
+        elif isinstance(message, link.Roster):
             for hello in message.hellos:
                 name = _rank_name(node, hello.pid)
                 self._collector.process_message([name, encode(hello)], now, unix, Peer(0, node.number))
-        elif isinstance(message, ViewerRequest):
+        elif isinstance(message, link.ViewerRequest):
             self._take_request(_name(node, message.viewer), message.request)
-        elif isinstance(message, Output):
+        elif isinstance(message, link.Output):
             if not self._came(message.view, node.number):
                 raise WireError("output that this hub did not request, or output of another node's rank")
         else:
             self._process_bundle(node, message, iter(blocks), now, unix)
 
-    def _process_bundle(self, node: Node, bundle: Bundle, blocks: Iterator[NodeBlock], now: float, unix: float) -> None:
+    def _process_bundle(
+        self, node: Node, bundle: link.Bundle, blocks: Iterator[NodeBlock], now: float, unix: float
+    ) -> None:
         if bundle.seq <= node.seq:
             return
         if bundle.seq > node.seq + 1 and bundle.seq != bundle.first:
@@ -261,15 +243,15 @@ class Downlink:
         node.over = node.over or bundle.over
         later_us, peer = min(node.later_us), Peer(0, node.number)
         for item in bundle.items:
-            if isinstance(item, RankFrame):
+            if isinstance(item, link.RankFrame):
                 name = _rank_name(node, item.pid)
                 self._collector.process_message([name, item.frame], now, unix, peer, later_us=later_us)
-            elif isinstance(item, ProcessEnd):
+            elif isinstance(item, link.ProcessEnd):
                 self._process_end(node, item, now, unix)
             else:
                 self._collector.take_block(next(blocks), node.number, partial(_rank_name, node), now, unix, later_us)
 
-    def _process_end(self, node: Node, ended: ProcessEnd, now: float, unix: float) -> None:
+    def _process_end(self, node: Node, ended: link.ProcessEnd, now: float, unix: float) -> None:
         store = self._store
         process = store.registry.processes.get(process_key(ended.pid, node.number))
         if process is None:
@@ -284,7 +266,7 @@ class Downlink:
     def _ask_again(self, node: Node, now: float, *, join: bool = False) -> None:
         if now - node.again_at >= ASK_NODE_AGAIN_S:
             node.again_at = now
-            self._send(node, SendAgain(join=join))
+            self._send(node, link.SendAgain(join=join))
 
     def answer(self, identity: bytes, message: ToRank, now: float) -> bool:
         """Answer a rank on another node, through its hub; return whether the rank is on another node."""
@@ -292,7 +274,7 @@ class Downlink:
         if node is None or not pid.isdigit():
             return False
         if isinstance(message, AskedOfRank):
-            self._send(node, Locate(int(pid), message))
+            self._send(node, link.Locate(int(pid), message))
         elif isinstance(message, Welcome) and not message.has_hello:
             self._ask_again(node, now, join=True)
         return True
@@ -300,14 +282,14 @@ class Downlink:
     def fetch_output(self, number: int, rank: int) -> None:
         """Ask a node's hub for the output of a rank there."""
         if node := self.nodes.get(number):
-            self._send(node, FetchOutput(rank))
+            self._send(node, link.FetchOutput(rank))
 
     def send_to_viewer(self, viewer: bytes, frame: bytes) -> bool:
         """Send a frame to a viewer on another node, and return whether the viewer is on another node."""
         node, name = self._split(viewer)
         if node is None:
             return False
-        self._send(node, ViewerSnapshot(name, frame))
+        self._send(node, link.ViewerSnapshot(name, frame))
         return True
 
     def _split(self, connection: bytes) -> tuple[Node | None, bytes]:
@@ -320,16 +302,16 @@ class Downlink:
 
         `recorded` is True if everything that was received is on the disk.
         """
-        every_ms = min(MOST_EVERY_MS, int(len(self.nodes) * MS_A_NODE))
+        every_ms = min(link.MOST_EVERY_MS, int(len(self.nodes) * MS_A_NODE))
         changed = []
         for node in self.nodes.values():
             if recorded and node.recorded < node.seq:
                 node.recorded, node.beat_at = node.seq, float("-inf")
             if now - node.beat_at >= NODE_BEAT_S:
                 node.beat_at = now
-                self._send(node, Recorded(node.recorded, every_ms))
+                self._send(node, link.Recorded(node.recorded, every_ms))
                 if stopping:
-                    self._send(node, Stop())
+                    self._send(node, link.Stop())
             if node.epoch and node.reported_silent != (now - node.heard_at >= NODE_SILENCE_S):
                 node.reported_silent = not node.reported_silent
                 changed.append(node)
@@ -383,7 +365,7 @@ class Downlink:
         self.socket.close()
         self.admission.close()
 
-    def _send(self, node: Node, message: ToNode) -> None:
+    def _send(self, node: Node, message: link.ToNode) -> None:
         with contextlib.suppress(zmq.ZMQError):  # If the node is gone or does not read, the message is repeated later.
             self.socket.send_multipart([node.connection, encode(message)], zmq.NOBLOCK)
 

@@ -16,37 +16,8 @@ from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys, curve_socket
 from ddpmon.hub.receiving import Socket
-from ddpmon.messages import (
-    AskedOfRank,
-    Batch,
-    Card,
-    FromRank,
-    Hello,
-    Meeting,
-    PrintedView,
-    WireError,
-    encode,
-)
-from ddpmon.messages.nodes import (
-    LINK,
-    End,
-    FetchOutput,
-    FromNode,
-    Join,
-    Joined,
-    Locate,
-    Output,
-    ProcessEnd,
-    RankFrame,
-    Recorded,
-    Roster,
-    SendAgain,
-    Stop,
-    ToNode,
-    ViewerRequest,
-    ViewerSnapshot,
-    decode_to_node,
-)
+from ddpmon.messages import AskedOfRank, Batch, Card, FromRank, Hello, Meeting, PrintedView, WireError, encode
+from ddpmon.messages import nodes as link
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
@@ -160,16 +131,16 @@ class Uplink:
         """Queue a message of a rank for the root."""
         if isinstance(message, Hello):
             if self._joined:  # else the Roster will contain it
-                self._bundles.add(RankFrame(message.pid, encode(self._introduced(message))))
+                self._bundles.add(link.RankFrame(message.pid, encode(self._introduced(message))))
         elif isinstance(message, Batch):
             self._bundles.add(message)
         elif not isinstance(message, Meeting):
-            self._bundles.add(RankFrame(process.hello.pid, encode(message)))
+            self._bundles.add(link.RankFrame(process.hello.pid, encode(message)))
             self._urgent = True
 
-    def queue_process_end(self, process: RankProcess, end: End | None = None) -> None:
+    def queue_process_end(self, process: RankProcess, end: link.End | None = None) -> None:
         """Queue the report that a rank's process has ended. end: how it ended, according to the logs, if known."""
-        self._bundles.add(ProcessEnd(process.hello.pid, process.left, end, process.steps))
+        self._bundles.add(link.ProcessEnd(process.hello.pid, process.left, end, process.steps))
         self._urgent = True
 
     def queue_run_end(self) -> None:
@@ -179,7 +150,7 @@ class Uplink:
 
     def relay_request(self, viewer: bytes, request: bytes) -> bool:
         """Pass a viewer's request on to the root, and return whether the root is reachable."""
-        return self.is_root_reachable(time.monotonic()) and self._send(ViewerRequest(viewer, request))
+        return self.is_root_reachable(time.monotonic()) and self._send(link.ViewerRequest(viewer, request))
 
     def send_due(self, now: float, *, stopping: bool) -> None:
         """Connect if necessary, and send all bundles that are due. stopping: True if the run is being stopped here."""
@@ -220,7 +191,7 @@ class Uplink:
             self.refused = recv_monitor_message(self._monitor)["event"] in _REFUSALS
         while True:
             try:
-                message = decode_to_node(self.socket.recv(zmq.NOBLOCK))
+                message = link.decode_to_node(self.socket.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
             except WireError:
@@ -229,30 +200,30 @@ class Uplink:
             self._process_message(message)
             self._patience_s = self._lost_s
 
-    def _process_message(self, message: ToNode) -> None:
-        if isinstance(message, Joined):
+    def _process_message(self, message: link.ToNode) -> None:
+        if isinstance(message, link.Joined):
             self._host, self._joined = message.host, True
             self._run_id = self._run_id or message.run_id
             processes = (
                 self._registry.process_of_rank.values()
             )  # These include other nodes' ranks if this hub was the root.
             hellos = [self._introduced(process.hello) for process in processes if not process.hello.through]
-            self._send(Roster(hellos))
-        elif isinstance(message, Recorded):
+            self._send(link.Roster(hellos))
+        elif isinstance(message, link.Recorded):
             self._bundles.mark_recorded(message.seq)
             self._every_s = max(MIN_BUNDLE_INTERVAL_S, message.every_ms / 1e3)
-        elif isinstance(message, SendAgain):
+        elif isinstance(message, link.SendAgain):
             if message.join:
                 self._join()
             else:
                 self._bundles.send_again()
-        elif isinstance(message, Locate):
+        elif isinstance(message, link.Locate):
             self._locate(message.pid, message.request)
-        elif isinstance(message, FetchOutput):
-            self._send(Output(self._printed(message.rank)))
-        elif isinstance(message, ViewerSnapshot):
+        elif isinstance(message, link.FetchOutput):
+            self._send(link.Output(self._printed(message.rank)))
+        elif isinstance(message, link.ViewerSnapshot):
             self._show(message.viewer, message.snapshot)
-        elif isinstance(message, Stop):
+        elif isinstance(message, link.Stop):
             self._stop()
 
     def send_remaining(self, now: float) -> bool:
@@ -275,9 +246,9 @@ class Uplink:
         return msgspec.structs.replace(hello, run_id=self._run_id, host=host)
 
     def _join(self) -> None:
-        self._send(Join(LINK, self._epoch, self._registry.host, self._key))
+        self._send(link.Join(link.LINK, self._epoch, self._registry.host, self._key))
 
-    def _send(self, message: FromNode) -> bool:
+    def _send(self, message: link.FromNode) -> bool:
         try:
             self.socket.send(encode(message), zmq.NOBLOCK)
         except zmq.ZMQError:

@@ -16,26 +16,7 @@ from ddpmon import runs
 from ddpmon.errors import DdpmonError
 from ddpmon.messages import Ask, Snapshot, WireError
 from ddpmon.plain import utf8
-from ddpmon.remote.channel import (
-    CREDITS,
-    LINE_HEARTBEAT_S,
-    About,
-    Beat,
-    Framer,
-    FromHere,
-    FromThere,
-    Printed,
-    Remark,
-    RunsThere,
-    RunThere,
-    Shot,
-    StopThere,
-    Taken,
-    Unframer,
-    Want,
-    from_here,
-    greeting,
-)
+from ddpmon.remote import channel
 from ddpmon.runs.logs import MAX_KEPT_LINES, Reader, Said
 from ddpmon.source import Source, attach
 from ddpmon.source.run_list import AllRuns, Listed
@@ -56,13 +37,13 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
     descriptors.
     """
     try:
-        _write(outgoing, greeting())
-        framer = Framer()
+        _write(outgoing, channel.greeting())
+        framer = channel.Framer()
         try:
             run = runs.find(name, quiet=True)  # Standard error there would read as the reason of a lost connection.
             source = attach(run)
         except DdpmonError as error:
-            _write(outgoing, framer.frame(Remark(str(error))))
+            _write(outgoing, framer.frame(channel.Remark(str(error))))
             return
         try:
             Relay(run, source, framer, incoming, outgoing).pump()
@@ -75,26 +56,26 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
 class Relay:
     """Forwards a source: snapshots as far as there are credits, and the logs and runs that the near side shows."""
 
-    def __init__(self, run: runs.Run, source: Source, framer: Framer, incoming: int, outgoing: int) -> None:
+    def __init__(self, run: runs.Run, source: Source, framer: channel.Framer, incoming: int, outgoing: int) -> None:
         self._run, self._source = run, source
-        self._framer, self._unframer = framer, Unframer()
+        self._framer, self._unframer = framer, channel.Unframer()
         self._incoming, self._outgoing = incoming, outgoing
-        self._credits = CREDITS
+        self._credits = channel.CREDITS
         self._sent: Snapshot | None = None
         """The snapshot that was sent last."""
         from ddpmon.hub.changes import Sent  # Needs numpy, which commands that only import this module do not.
 
         self._viewer = Sent()
         """State of the near side."""
-        self._want = Want()
+        self._want = channel.Want()
         self._reader = Reader(run)
         self._all = AllRuns()
-        self._listed: list[RunThere] | None = None
+        self._listed: list[channel.RunThere] | None = None
         self._due = {"beat": 0.0, "printed": 0.0, "runs": 0.0}
 
     def pump(self) -> None:
         """Forward until the near side closes the line."""
-        self._send(About(self._run.id, self._run.name, ddpmon.__version__))
+        self._send(channel.About(self._run.id, self._run.name, ddpmon.__version__))
         while True:
             if select.select([self._incoming], [], [], RELAY_POLL_S)[0]:
                 data = os.read(self._incoming, _CHUNK)
@@ -102,15 +83,15 @@ class Relay:
                     return
                 for message in self._unframer.feed(data):
                     try:
-                        self._take(from_here(message))
+                        self._take(channel.from_here(message))
                     except WireError:
                         continue  # The message may be from a newer ddpmon.
             self._pass_on(time.monotonic())
 
-    def _take(self, message: FromHere) -> None:
-        if isinstance(message, Taken):
-            self._credits = min(CREDITS, self._credits + 1)
-        elif isinstance(message, Want):
+    def _take(self, message: channel.FromHere) -> None:
+        if isinstance(message, channel.Taken):
+            self._credits = min(channel.CREDITS, self._credits + 1)
+        elif isinstance(message, channel.Want):
             self._want = message
             self._source.request_view(message.view_request)
         elif isinstance(message, Ask):
@@ -118,7 +99,7 @@ class Relay:
         else:
             self._stop(message)
 
-    def _stop(self, request: StopThere) -> None:
+    def _stop(self, request: channel.StopThere) -> None:
         try:
             if request.run_id == self._run.id:
                 self._source.stop(request.now)
@@ -127,7 +108,7 @@ class Relay:
 
                 stop.request_stop(runs.find(request.run_id), now=request.now)
         except (DdpmonError, OSError) as error:
-            self._send(Remark(str(error)))
+            self._send(channel.Remark(str(error)))
 
     def _pass_on(self, now: float) -> None:
         shot = self._source.snapshot()
@@ -137,20 +118,20 @@ class Relay:
             # The changes are sent uncompressed, because the line's own stream compresses them.
             self._viewer, changes = self._viewer.answer(shot, self._want.view_request, base, level=0)
             self._sent = shot
-            self._send(Shot(changes))
+            self._send(channel.Shot(changes))
         while news := self._source.news():
-            self._send(Remark(news))
-        if self._is_due("beat", now, LINE_HEARTBEAT_S):
-            self._send(Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
+            self._send(channel.Remark(news))
+        if self._is_due("beat", now, channel.LINE_HEARTBEAT_S):
+            self._send(channel.Beat(self._source.silent_for(), self._source.stoppable, self._source.askable))
         if self._want.printed and self._is_due("printed", now, PRINTED_S):
             printed = self._reader()
             if printed:
-                self._send(Printed(_newest(printed)))
+                self._send(channel.Printed(_newest(printed)))
         if self._want.runs and self._is_due("runs", now, RUNS_S):
             listed = [self._as_message(each) for each in self._all.read()[:MOST_RUNS]]
             if listed != self._listed:
                 self._listed = listed
-                self._send(RunsThere(listed))
+                self._send(channel.RunsThere(listed))
 
     def _is_due(self, name: str, now: float, every_s: float) -> bool:
         if now < self._due[name]:
@@ -158,7 +139,7 @@ class Relay:
         self._due[name] = now + every_s
         return True
 
-    def _as_message(self, listed: Listed) -> RunThere:
+    def _as_message(self, listed: Listed) -> channel.RunThere:
         # The run's arguments and variables are not sent: they may hold secrets, and the near side does not need them.
         run, verdict = listed.run, self._all.verdict(listed)
         run = dataclasses.replace(
@@ -171,13 +152,13 @@ class Relay:
             cwd=utf8(run.cwd),
             error=run.error and utf8(run.error),
         )
-        return RunThere(run, listed.state, utf8(verdict.sentence), utf8(verdict.brief))
+        return channel.RunThere(run, listed.state, utf8(verdict.sentence), utf8(verdict.brief))
 
-    def _send(self, message: FromThere) -> None:
+    def _send(self, message: channel.FromThere) -> None:
         try:
             frame = self._framer.frame(message)
         except WireError as error:
-            frame = self._framer.frame(Remark(f"too much data to send: {error}"))
+            frame = self._framer.frame(channel.Remark(f"too much data to send: {error}"))
         _write(self._outgoing, frame)
 
 

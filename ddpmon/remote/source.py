@@ -20,21 +20,8 @@ import ddpmon
 from ddpmon.errors import DdpmonError, UnreachableError
 from ddpmon.messages import END_STATES, Ask, Snapshot, ViewRequest
 from ddpmon.plain import plain
+from ddpmon.remote import channel
 from ddpmon.remote.address import Address
-from ddpmon.remote.channel import (
-    LINE_HEARTBEAT_S,
-    About,
-    Beat,
-    FromHere,
-    FromThere,
-    Printed,
-    Remark,
-    RunsThere,
-    Shot,
-    StopThere,
-    Taken,
-    Want,
-)
 from ddpmon.remote.ssh_line import Conversation, Line
 from ddpmon.runs import Run
 from ddpmon.runs.logs import Log, Said
@@ -70,16 +57,16 @@ class RemoteSource:
         self._printed: list[Said] = []
         self._begun_anew = False
         """True if the line has reconnected, so that the output of ranks is read from the beginning."""
-        self._want = Want()
+        self._want = channel.Want()
         self._printed_read_at = self._runs_read_at = float("-inf")
         self._listed: list[tuple[Listed, ListedVerdict]] = []
-        self._beat = Beat(0.0, False, False)
+        self._beat = channel.Beat(0.0, False, False)
         self._beat_at = time.monotonic()
         self._trouble = ""
         self._news: deque[str] = deque(maxlen=8)
         self._versions = ""
         """Message to the user that ddpmon on the other machine has another version; "" if it has the same."""
-        self._outgoing: deque[FromHere] = deque()
+        self._outgoing: deque[channel.FromHere] = deque()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._waking, self._woken = socketpair()
@@ -140,13 +127,13 @@ class RemoteSource:
         if self._snapshot is not None and self._snapshot.state in END_STATES:
             return 0.0
         since = time.monotonic() - self._beat_at
-        return since if since > 2 * LINE_HEARTBEAT_S else self._beat.silent_s
+        return since if since > 2 * channel.LINE_HEARTBEAT_S else self._beat.silent_s
 
     def trouble(self) -> str:
         """Return why no data arrives if the connection is the cause; "" otherwise."""
         if self._trouble:
             return self._trouble
-        if time.monotonic() - self._beat_at > 2 * LINE_HEARTBEAT_S:
+        if time.monotonic() - self._beat_at > 2 * channel.LINE_HEARTBEAT_S:
             return f"no data from {self.address.where}"
         return ""
 
@@ -179,7 +166,7 @@ class RemoteSource:
         """Ask a run there to stop. Raise UnreachableError while there is no line."""
         if self._trouble:
             raise UnreachableError(f"ddpmon did not stop the run: {self._trouble}")
-        self._send(StopThere(run_id, now))
+        self._send(channel.StopThere(run_id, now))
 
     def runs(self) -> list[tuple[Listed, ListedVerdict]]:
         """Return the runs of the other machine, the latest first, each with its verdict.
@@ -208,7 +195,7 @@ class RemoteSource:
         self._want = msgspec.structs.replace(self._want, **changes)
         self._send(self._want)
 
-    def _send(self, message: FromHere) -> None:
+    def _send(self, message: channel.FromHere) -> None:
         self._outgoing.append(message)
         self._wake()
 
@@ -253,7 +240,7 @@ class RemoteSource:
         self._send(self._want)
         return conversation
 
-    def _begun(self, conversation: Conversation, about: About) -> None:
+    def _begun(self, conversation: Conversation, about: channel.About) -> None:
         self.run_id, self.run_name = about.run_id, plain(about.name)
         self._beat_at = time.monotonic()
         self._logged_in = True
@@ -291,25 +278,25 @@ class RemoteSource:
         if (printed, runs) != (self._want.printed, self._want.runs):
             self._change_want(printed=printed, runs=runs)
 
-    def _take(self, conversation: Conversation, message: FromThere) -> None:
-        if isinstance(message, Beat):
+    def _take(self, conversation: Conversation, message: channel.FromThere) -> None:
+        if isinstance(message, channel.Beat):
             self._beat, self._beat_at = message, time.monotonic()
-        elif isinstance(message, Shot):
-            conversation.send(Taken())
+        elif isinstance(message, channel.Shot):
+            conversation.send(channel.Taken())
             shot = conversation.snapshot(message)
             if self._versions:
                 shot = msgspec.structs.replace(shot, notes=[self._versions, *shot.notes])
             self._snapshot = shot
-        elif isinstance(message, Printed):
+        elif isinstance(message, channel.Printed):
             with self._lock:
                 self._printed += [
                     Said(each.rank, each.stream, [plain(text) for text in each.lines]) for each in message.said
                 ]
-        elif isinstance(message, RunsThere):
+        elif isinstance(message, channel.RunsThere):
             self._listed = [
                 (Listed(each.run, each.state), ListedVerdict(each.verdict, each.verdict_brief)) for each in message.runs
             ]
-        elif isinstance(message, Remark):
+        elif isinstance(message, channel.Remark):
             self._news.append(f"{self.address.where}: {plain(message.text)}")
 
 

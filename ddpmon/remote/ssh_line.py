@@ -18,20 +18,8 @@ from ddpmon.errors import RunNotFoundError, UnreachableError
 from ddpmon.messages import Snapshot, WireError
 from ddpmon.messages.changes import apply_changes
 from ddpmon.plain import plain
+from ddpmon.remote import channel
 from ddpmon.remote.address import NOT_THERE, Address, command
-from ddpmon.remote.channel import (
-    CHANNEL_PROTOCOL,
-    GREETING,
-    GREETING_MOST,
-    About,
-    Framer,
-    FromHere,
-    FromThere,
-    Remark,
-    Shot,
-    Unframer,
-    from_there,
-)
 
 HELD_MESSAGES_S = 0.3
 """Seconds for which ssh's messages are held back: if ssh ends meanwhile, they are its reason and are printed once, with
@@ -103,19 +91,19 @@ class Line:
 
         """
         came = b""
-        while (match := GREETING.search(came)) is None:
+        while (match := channel.GREETING.search(came)) is None:
             data = os.read(self.stdout, _CHUNK)
             if not data:
                 raise UnreachableError(self.why())
             came += data
-            if len(came) > GREETING_MOST:
+            if len(came) > channel.GREETING_MOST:
                 raise UnreachableError(
                     f"{self.where}: the login prints text without end, and ddpmon does not answer; try {self._fallback}"
                 )
         self._has_greeted = True
         self._early = came[match.end() :]
         version = match[2].decode()
-        if int(match[1]) != CHANNEL_PROTOCOL:
+        if int(match[1]) != channel.CHANNEL_PROTOCOL:
             raise UnreachableError(
                 f"{self.where} has ddpmon {version}, which is incompatible with the version here; try {self._fallback}"
             )
@@ -269,13 +257,13 @@ class Conversation:
         self.line = line
         self.version = ""
         """Version of ddpmon there, once it has greeted."""
-        self._framer, self._unframer = Framer(), Unframer()
+        self._framer, self._unframer = channel.Framer(), channel.Unframer()
         self._base: Snapshot | None = None
         """The snapshot that the next changes apply to."""
         self._unread: list[bytes] = []
         """Messages that arrived with the first one."""
 
-    def begin(self) -> About:
+    def begin(self) -> channel.About:
         """Wait for the login and the first message. Raise RunNotFoundError if there is no such run there."""
         self.version = self.line.greeted()
         self.line.keep_quiet()
@@ -283,9 +271,9 @@ class Conversation:
         while not self._unread:
             self._unread = self._read()
         first = _decoded(self._unread.pop(0))
-        if isinstance(first, Remark):
+        if isinstance(first, channel.Remark):
             raise RunNotFoundError(f"{self.line.where}: {plain(first.text)}")
-        if not isinstance(first, About):
+        if not isinstance(first, channel.About):
             raise UnreachableError(f"{self.line.where}: {_GARBAGE}")
         return first
 
@@ -294,7 +282,7 @@ class Conversation:
         """Return whether `messages` can go on without new data from the line."""
         return bool(self._unread) or self.line.early
 
-    def messages(self) -> Iterator[FromThere]:
+    def messages(self) -> Iterator[channel.FromThere]:
         """Yield the messages that have arrived; wait for the first."""
         unread, self._unread = self._unread or self._read(), []
         for encoded in unread:
@@ -302,7 +290,7 @@ class Conversation:
             if message is not None:
                 yield message
 
-    def send(self, message: FromHere) -> None:
+    def send(self, message: channel.FromHere) -> None:
         """Send a message. If the line does not accept it at once, cut the line."""
         frame = self._framer.frame(message)
         try:
@@ -313,7 +301,7 @@ class Conversation:
             self.line.hang_up()
             raise UnreachableError(f"{self.line.where}: the connection accepts no more data")
 
-    def snapshot(self, shot: Shot) -> Snapshot:
+    def snapshot(self, shot: channel.Shot) -> Snapshot:
         """Return the snapshot that results from applying a message to the previous one."""
         try:
             self._base = apply_changes(self._base, shot.changes)
@@ -335,9 +323,9 @@ class Conversation:
         return UnreachableError(f"{self.line.where}: {_GARBAGE}")
 
 
-def _decoded(message: bytes) -> FromThere | None:
+def _decoded(message: bytes) -> channel.FromThere | None:
     """Return the decoded message; None if only a newer ddpmon knows it."""
     try:
-        return from_there(message)
+        return channel.from_there(message)
     except WireError:
         return None
