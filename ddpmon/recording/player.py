@@ -82,9 +82,7 @@ class Player:
     def snapshot_at(self, unix: float, view_request: ViewRequest = NO_REQUEST) -> Snapshot:
         """Return the snapshot of a moment, with the parts that are requested; from the run's end on, the last one.
 
-        Raises:
-            RecordingError: the recording is damaged.
-
+        Raise RecordingError if the recording is damaged.
         """
         if unix >= self.end:
             if view_request.heat is not None and not self._has_whole_heat:
