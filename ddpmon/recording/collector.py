@@ -59,7 +59,7 @@ class Collector:
     def __init__(
         self, store: Store, recorder: Recorder, epoch: str, answer: Answer, accepted: Accepted | None = None
     ) -> None:
-        """Begin without messages. `accepted` takes each message that was accepted, a batch without its refused values."""
+        """Begin without messages. `accepted` takes each accepted message, a batch without its refused values."""
         self._answer = answer
         self._accepted = accepted
         self._store = store

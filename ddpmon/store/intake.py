@@ -91,12 +91,8 @@ class Intake:
         self.clock = clock
         self.histories = Histories()
         self.heat = Heat()
-        self.since_start = SinceStart()
-        self.pause_filter = PauseFilter()
         self.sample_bins = SampleBins()
         self.longest_steps = LongestSteps()
-        self.history_step = 0
-        """The last step that is in the histories."""
         self.damaged = False
         """True if the records come from a recording that could not be read completely."""
         self.failures: list[Failure] = []
@@ -106,49 +102,56 @@ class Intake:
         self.notes: list[str] = []
         self.ending = Ending()
         self.waiting = verdict.Waiting(registry.world_size, attached=len(run.attached))
-        self.world: World | None = None
-        self.departed = DepartedRanks()
-        self.first_step: World | None = None
-        """The first step, until the second one has ended."""
-        self._first = FirstStep()
-        self.summarised: World | None = None
-        """The steps of `world` over which `summary` is computed."""
-        self.summary: Summary | None = None
         self.loss: float | None = None
         self.loss_falls: bool | None = None
         self.findings: list[Finding] = []
         self.state = "waiting"
-        self._window = Window(window_steps)
-        self._engine = Engine()
-        self._named = NamedPhases(window_steps)
-        self._window_s = window_s
-        self._aligner = Aligner(registry.world_size)
-        self._clocks = Clocks(registry.host)
+        self._window_steps, self._window_s = window_steps, window_s
+        self.idle: frozenset[int] = frozenset()
+        """Ranks whose processes are idle. They are detected only before the first step."""
+        self.recent_samples = RecentSamples()
+        self.silences = Silences()
+        self._sampled_us: dict[int, int] = {}
+        """Time of each process's latest sample in µs, by its own clock."""
+        self._connected: tuple[int, int] | None = None
+        """Attempt and world size at which all ranks had last connected."""
+        self._forget_steps()
+
+    def _forget_steps(self) -> None:
+        """Begin without steps, as at the start of each attempt, in which ranks count their steps from 1."""
+        self._attempt = self.registry.attempt
+        self._aligner = Aligner(self.registry.world_size)
+        self._clocks = Clocks(self.registry.host)
         self._agreements: list[ClockView] = []
         self._agreed_us = -AGREED_US
         """End of the step at which `_agreements` was computed."""
-        self._attempt = registry.attempt
-        self.idle: frozenset[int] = frozenset()
-        """Ranks whose processes are idle. They are detected only before the first step."""
+        self._window = Window(self._window_steps)
+        self._engine = Engine()
+        self._named = NamedPhases(self._window_steps)
+        self.world: World | None = None
+        self.summarised: World | None = None
+        """The steps of `world` over which `summary` is computed."""
+        self.summary: Summary | None = None
+        self.departed = DepartedRanks()
+        self.first_step: World | None = None
+        """The first step, until the second one has ended."""
+        self._first = FirstStep()
+        self.history_step = 0
+        """The last step that is in the histories."""
+        self.since_start = SinceStart()
+        self.pause_filter = PauseFilter()
         self._pauses = LongestPauses()
         self._final_pauses: dict[int, Sequence[Pause]] = {}
         """Pauses after the last step of ranks that have left, by rank."""
         self._backwards: deque[int] = deque(maxlen=21)
         """Number of backward calls of each of the latest steps."""
-        self.recent_samples = RecentSamples()
         self.bad_losses: dict[int, BadLoss] = {}
         """Each rank's first loss that is not finite."""
         self._replicas = Replicas()
-        self.silences = Silences()
-        self._sampled_us: dict[int, int] = {}
-        """Time of each process's latest sample in µs, by its own clock."""
-        self._reduced: deque[dict[int, Step]] = deque(
-            maxlen=BUCKET_STEPS if window_s is not None else min(window_steps, BUCKET_STEPS_MOST)
-        )
+        kept = BUCKET_STEPS if self._window_s is not None else min(self._window_steps, BUCKET_STEPS_MOST)
+        self._reduced: deque[dict[int, Step]] = deque(maxlen=kept)
         """The last steps of all ranks in which buckets were recorded."""
         self._last_step_at: float | None = None
-        self._connected: tuple[int, int] | None = None
-        """Attempt and world size at which all ranks had last connected."""
 
     def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
         """Add steps of a rank that were not received before. at: time of receipt in seconds of the hub's clock."""
@@ -232,28 +235,9 @@ class Intake:
             self.state = "running"
 
     def _begin_attempt(self) -> None:
-        """Discard the steps of the previous attempt, because restarted ranks count their steps from 1 again."""
-        self._attempt = self.registry.attempt
-        self._aligner = Aligner(self.registry.world_size)
-        self._clocks = Clocks(self.registry.host)
-        self._agreements, self._agreed_us = [], -AGREED_US
-        self._window = Window(self._window.steps)
-        self._engine = Engine()
-        self._named = NamedPhases(self._window.steps)
-        self.world = self.summarised = self.summary = None
-        self.departed = DepartedRanks()
-        self.first_step, self._first = None, FirstStep()
-        self.history_step = 0
+        """Discard the steps of the previous attempt."""
+        self._forget_steps()
         self.histories.forget_logged()
-        self.since_start = SinceStart()
-        self.pause_filter = PauseFilter()
-        self._final_pauses = {}
-        self._backwards.clear()
-        self._pauses = LongestPauses()
-        self.bad_losses = {}
-        self._replicas = Replicas()
-        self._reduced.clear()
-        self._last_step_at = None
 
     @HUGE_LOSSES
     def add_arrived(self, final: bool = False) -> None:
