@@ -22,6 +22,7 @@ from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.table import Table
 from ddpmon.messages import Batch, Event, Failure, Refusal, SmallCount, Step, StepCount
 from ddpmon.recording import schema
+from ddpmon.recording.tables import TABLES
 from ddpmon.recording.thinning import KEPT_RECORDS, WHOLE_BYTES, Thinning
 from ddpmon.recording.write_queue import MAX_HELD_ROWS, WriteQueue
 from ddpmon.recording.written_file import WrittenFile
@@ -297,29 +298,14 @@ _PUT_PROCESS = schema.insert_sql("processes", "OR REPLACE")
 
 
 def _process_row(process: RankProcess) -> schema.Row:
-    return (
-        process.id,
-        process.attempt,
-        process.rank,
-        process.hello.pid,
-        process.process.start_ticks if process.process else None,
-        process.hello.host,
-        msgspec.msgpack.encode(process.hello),
-        process.stage,
-        process.seq,
-        process.steps,
-        process.last_step,
-        process.records,
-        process.dropped,
-        process.total_steps,
-        process.left,
-        process.dead,
-        process.unsynchronised,
-        process.unsynchronised_at,
-        msgspec.msgpack.encode(process.last_stand) if process.last_stand else None,
-        process.epoch,
-        process.epochs,
-        process.later_us,
-        msgspec.msgpack.encode(process.end) if process.end else None,
-        process.ended_us,
-    )
+    encode, hello, stack = msgspec.msgpack.encode, process.hello, process.last_stand
+    values = vars(process) | {
+        "rank": hello.rank,
+        "pid": hello.pid,
+        "start_ticks": process.process.start_ticks if process.process else None,
+        "host": hello.host,
+        "hello": encode(hello),
+        "stack": encode(stack) if stack else None,
+        "end": encode(process.end) if process.end else None,
+    }
+    return tuple(values[column.name] for column in TABLES["processes"])

@@ -129,10 +129,7 @@ def _exits(store: Store) -> dict[int, Exit]:
 
 _STEP_MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
 """Fields of a snapshot that are means over the steps of a window."""
-_RANK_STEP_MEANS = (
-    *("step_ms", "own_ms", "over_median", "phases_ms", "late_ms", "critical_share", "loss", "samples_per_s"),
-    *("tokens_per_s", "gc_ms", "named_ms", "window"),
-)
+_RANK_STEP_MEANS = (*_MEANS, "named_ms", "window")
 """Fields of a rank's row that are means over the steps of a window."""
 
 
