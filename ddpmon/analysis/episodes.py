@@ -110,9 +110,15 @@ def as_of(
     step: int,
     seconds: float,
 ) -> list[Finding]:
-    """Return the findings of an attempt as people read them at a moment of the past (Unix seconds).
+    """Return the findings of an attempt as people read them at a moment of the past.
 
-    `step` is the step that its ranks had reached then, and `seconds` the time that the run had taken.
+    Args:
+        episodes: All episodes of the run.
+        unix: The moment, Unix seconds.
+        attempt: The attempt at that moment.
+        step: The step that its ranks had reached.
+        seconds: Time that the run had taken.
+
     """
     records: dict[int, list[EpisodeRecord]] = {}
     for episode in episodes:

@@ -53,6 +53,7 @@ class Announcer:
             before: Findings at the previous moment.
             now: Findings at this moment.
             seconds: Time of the run at its last step; infinite once the run has ended, when nothing can return.
+
         """
         lasting = _lasting(now)
         events = [event for key, finding in lasting.items() for event in self._announce_lasting(key, finding, seconds)]

@@ -162,8 +162,11 @@ class Evidence:
     def loaders_of_plain_ddp(self, sampler: str = "") -> dict[int, Loader]:
         """Return each rank's loader if all ranks train one DDP model over the whole world, from one loader each.
 
-        Otherwise return none, because several ranks may read the same samples, or unequal numbers, on purpose. If
-        `sampler` is not empty, only loaders with this sampler count.
+        Otherwise return none, because several ranks may read the same samples, or unequal numbers, on purpose.
+
+        Args:
+            sampler: Consider only loaders with this sampler; "": all.
+
         """
         everyone = {self.world_size} if self.parallelism == DDP and self.world_size > 1 else set()
         spans = [{model.ranks for model in setup.models} for setup in self.setups.values()]

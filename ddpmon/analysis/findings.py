@@ -27,10 +27,14 @@ OVERTAKES = Threshold(
 def all_findings(
     world: World | None, evidence: Evidence, before: Sequence[Finding] = (), longer: World | None = None
 ) -> list[Finding]:
-    """Return all findings in the steps of the window and the facts beside them, worst first.
+    """Return all findings, worst first.
 
-    `before` is the result of the previous call. `longer` is the same world with more steps before it, for problems that
-    recur at long intervals of steps.
+    Args:
+        world: The steps of the window.
+        evidence: The facts beside them.
+        before: The result of the previous call.
+        longer: The same world with more steps before it, for problems that recur at long intervals of steps.
+
     """
     moment = Moment(evidence, world, before, longer if longer is not None else world)
     first = next((f for f in before if kind_of(f).by_cost and f.severity != "info" and f.is_lasting), None)

@@ -28,7 +28,15 @@ def lost_hours(snapshot: Snapshot, finding: Finding) -> float | None:
 
 
 def format_hours(of_hours: float, what: str, price: float | None = None, currency: str = "") -> str:
-    """Format hours of a `unit`, with the price of them all if that of an hour is known: 3.2 GPU hours ($8.00)."""
+    """Format hours, with their price if there is one: 3.2 GPU hours ($8.00).
+
+    Args:
+        of_hours: Number of hours.
+        what: Unit of the hours, as returned by `unit`.
+        price: Price of an hour; None: unknown.
+        currency: Symbol or name of the currency.
+
+    """
     text = f"{of_hours:,.{3 if of_hours < 1 else 2 if of_hours < 100 else 0}f} {what} hours"
     if price is None:
         return text
@@ -58,7 +66,13 @@ def lost_s(findings: Sequence[Finding], last_step: int) -> float:
 
 
 def cost(snapshot: Snapshot, parallel: float | None) -> dict[str, Any]:
-    """Return the hours of the run as the report shows them; `parallel` is its parallel efficiency, None if unknown."""
+    """Return the hours of the run as the report shows them.
+
+    Args:
+        snapshot: The run at its end, or now.
+        parallel: Parallel efficiency; None: not measured.
+
+    """
     end = snapshot.run.ended_at if snapshot.state in END_STATES and snapshot.run.ended_at else snapshot.at
     total_s = max(0.0, end - snapshot.run.started_at)
     size = snapshot.run.world_size or len(snapshot.ranks)

@@ -89,7 +89,14 @@ class Ledger:
         self._records, self._reported = {}, set()
 
     def enter_findings(self, findings: Sequence[Finding], moment: Judgement, *, over: bool) -> None:
-        """Enter the findings of a judgement, worst first; `over` is true if the run has ended."""
+        """Enter the findings of a judgement.
+
+        Args:
+            findings: The findings, worst first.
+            moment: The moment of the judgement.
+            over: True if the run has ended.
+
+        """
         self.judged = Judged(self.attempt, moment.last_step, over)
         lasting = [finding for finding in findings if finding.is_lasting]
         for finding in findings:
@@ -115,7 +122,10 @@ class Ledger:
     def lasting_findings(self, last_step: int) -> list[Finding]:
         """Return the lasting findings, worst first, for the first judgement of a hub that was restarted.
 
-        Findings after the last step of the window are left out, because a recording may lack its last steps.
+        Args:
+            last_step: Last step of the window. Later findings are left out, because a recording may lack its last
+                steps.
+
         """
         lasting = [episodes[-1].finding for _, episodes in self._lasting()]
         return [finding for finding in lasting if (finding.since_step or 0) <= last_step]
@@ -124,7 +134,10 @@ class Ledger:
         """Return the findings of the records as people read them: lasting ones, worst first, then ended ones, costliest
         first.
 
-        An ended finding keeps its severity if it has cost a relevant share of the seconds that the run has taken.
+        Args:
+            seconds: Time that the run has taken. An ended finding must have cost a relevant share of it to keep its
+                severity.
+
         """
         return visible_findings(
             [episodes for _, episodes in self._lasting()], self._ended_findings(), seconds, over=self.judged.over
@@ -207,7 +220,14 @@ class Ledger:
         return new
 
     def _end(self, episode: EpisodeRecord, finding: Finding | None, moment: Judgement) -> None:
-        """End an episode with the finding that has the words and steps of its end; None: it was no longer reported."""
+        """End an episode.
+
+        Args:
+            episode: The episode.
+            finding: The finding with the words and steps of its end; None: it was no longer reported.
+            moment: The moment of the judgement.
+
+        """
         if finding is not None:
             _add_cost(episode, finding, moment)
         if finding is None or _is_cut_off(finding, episode, moment):

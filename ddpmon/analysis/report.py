@@ -48,10 +48,15 @@ def run_report(
     since_start: StepSums | None = None,
     stale_s: float | None = None,
 ) -> dict[str, Any]:
-    """Return the report of a run, at its end or now.
+    """Return the report of a run.
 
-    The world has the steps that it covers, the summary their means, and `since_start` the sums since the start of the
-    run. `stale_s` is the age of the snapshot if the run may still be running but no hub answers.
+    Args:
+        snapshot: The run at its end, or now.
+        world: The steps that the report covers.
+        summary: Means of these steps.
+        since_start: Sums since the start of the run.
+        stale_s: Age of the snapshot if the run may still be running but no hub answers.
+
     """
     run = snapshot.run
     ended = snapshot.state in END_STATES

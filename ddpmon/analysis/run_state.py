@@ -118,8 +118,14 @@ def is_without_steps(signs: Signs) -> bool:
 def stalled_after_s(step_s: float | None, pause_s: float = 0.0, *, starts_workers: bool = False) -> float:
     """Return the seconds without a finished step on any rank after which the run counts as stalled.
 
-    While steps take less than a second (a median of `step_s`) and no pause took more than 10 s, the limit is at most 15
-    s, except while DataLoader workers start, which may take STARTING_S.
+    While steps take less than a second and no pause took more than 10 s, the limit is at most 15 s, except while
+    DataLoader workers start.
+
+    Args:
+        step_s: Median length of a step; None if unknown.
+        pause_s: The longest step or pause of the run so far.
+        starts_workers: True while DataLoader workers start, which may take STARTING_S.
+
     """
     least_s = STARTING_S.enter if starts_workers else STALLED_S.enter
     return max(least_s, STALLED_STEPS.enter * (step_s or 0.0), PAUSE.enter * pause_s)

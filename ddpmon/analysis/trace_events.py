@@ -17,5 +17,15 @@ def named_track(process: int, process_name: str, track: int, track_name: str) ->
 
 
 def time_slice(process: int, track: int, name: str, category: str, start: int, length: int) -> dict[str, Any]:
-    """Return a stretch of time on a track of a process; start and length are in µs."""
+    """Return a stretch of time on a track.
+
+    Args:
+        process: Number of the process that the track belongs to.
+        track: Number of the track.
+        name: Name of the stretch.
+        category: Category of the stretch.
+        start: Beginning in µs.
+        length: Length in µs.
+
+    """
     return {"ph": "X", "pid": process, "tid": track, "name": name, "cat": category, "ts": start, "dur": length}

@@ -50,7 +50,15 @@ def of_finding(finding: Finding) -> Verdict:
 
 
 def _led(lead: str, rest: str, severity: str, *topic: str) -> Verdict:
-    """Return a sentence whose beginning names the subject. The topic is the name of the sentence and its subjects."""
+    """Return a sentence whose beginning names the subject.
+
+    Args:
+        lead: The beginning that names the subject.
+        rest: The rest of the sentence.
+        severity: Severity of the verdict.
+        topic: Name of the sentence and its subjects.
+
+    """
     return Verdict(f"{lead} {rest}", severity, topic, len(lead))
 
 
@@ -214,9 +222,16 @@ def unheard_sentence(ranks: Sequence[int], world_size: int) -> Verdict:
 
 
 def paused_text(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
-    """Return the text of the event for a pause, one of PAUSES, that has ended.
+    """Return the text of the event for a pause that has ended.
 
-    The ranks paused before the step, or in it. The phase is the longest of a pause of unknown kind; "" for other kinds.
+    Args:
+        kind: One of PAUSES.
+        ranks: Ranks that paused.
+        seconds: Length of the pause.
+        step: The step before which, or in which, the ranks paused.
+        phase: The longest phase of a pause of unknown kind; "" for other kinds.
+        world_size: Number of ranks.
+
     """
     if kind == PAUSES[OUT_OF_DATA]:
         return (
@@ -234,9 +249,14 @@ def unwritable(why: str) -> Verdict:
 
 
 def stopping_sentence(ended: int, world_size: int, left_s: float, killed_launcher: str) -> Verdict:
-    """Return the sentence of a run whose ranks were asked to end; the others are killed after `left_s`.
+    """Return the sentence of a run whose ranks were asked to end.
 
-    `killed_launcher` is the name of the launcher if it was killed; "": a user requested the stop.
+    Args:
+        ended: Number of ranks that have ended.
+        world_size: Number of ranks.
+        left_s: Seconds until the others are killed.
+        killed_launcher: Name of the launcher if it was killed; "": a user requested the stop.
+
     """
     how_many = f"{ended}/{format_count(world_size, 'rank')} ended"
     left = f"; the others have {left_s:.0f} s left" if left_s else "; the others are being killed"
@@ -248,7 +268,14 @@ def stopping_sentence(ended: int, world_size: int, left_s: float, killed_launche
 
 
 def pausing_sentence(now: PausingView, world_size: int, besides: Verdict) -> Verdict:
-    """Return the sentence of a pause in which no rank finishes a step, besides that about the steps before."""
+    """Return the sentence of a pause in which no rank finishes a step.
+
+    Args:
+        now: The pause.
+        world_size: Number of ranks.
+        besides: The sentence about the steps before.
+
+    """
     who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
     others = "; the others wait" if who else ""
     lead = f"{now.kind}{who} for {duration(now.seconds)}{others}"
@@ -258,9 +285,14 @@ def pausing_sentence(now: PausingView, world_size: int, besides: Verdict) -> Ver
 
 
 def stalled_sentence(idle_s: float, steps: dict[int, int], phases: dict[int, str], world_size: int) -> Verdict:
-    """Return the sentence of a run in which no rank progresses: the latest step, or the present phase, of each rank.
+    """Return the sentence of a run in which no rank progresses: the position of each rank.
 
-    `idle_s` is the time since a rank last finished a step.
+    Args:
+        idle_s: Time since a rank last finished a step.
+        steps: Latest step of each rank.
+        phases: Present phase of each rank.
+        world_size: Number of ranks.
+
     """
     least, most = min(steps.values()), max(steps.values())
     if least < most:
@@ -285,7 +317,7 @@ def ended_sentence(
     waited: Waiting | None = None,
     replayed: bool = False,
 ) -> Verdict:
-    """Return the sentence of a run that has ended, in one of END_STATES.
+    """Return the sentence of a run that has ended.
 
     Args:
         state: One of END_STATES.
@@ -295,6 +327,7 @@ def ended_sentence(
         failure: Subject of the sentence about the failure, and the whole sentence.
         waited: The last state before the first step, which is used if there was no step.
         replayed: A CUDA graph replayed further steps until the end.
+
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
     topic, did = ("ended", state), format_count(steps, "step") + " and those that a CUDA graph replayed" * replayed
@@ -327,8 +360,14 @@ def ended_sentence(
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int) -> str:
     """Return the sentence of a run that has ended, for a line that already shows its state.
 
-    For a finished run, this is its most severe finding, or the number of steps if it has none. For others, it is
-    `sentence`, the result of `ended_sentence`.
+    For a finished run, this is its most severe finding, or the number of steps if it has none.
+
+    Args:
+        sentence: The result of `ended_sentence`.
+        state: One of END_STATES.
+        findings: All findings of the run.
+        steps: Number of steps.
+
     """
     if state != "done" or not steps:
         return sentence

@@ -138,6 +138,7 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
         size: Bytes of the gradients.
         backward: Milliseconds that backward takes in a step.
         bandwidth: Bus bandwidth in GB/s; None: not measured.
+
     """
     step, transfer = cost.step_ms, cost.cost_ms
     times = max(2, ceil(transfer / (LITTLE * max(step - transfer, 1e-3))))
@@ -166,7 +167,13 @@ def shorter_all_reduce(cost: StepCost, size: float, backward: float, bandwidth: 
 
 
 def _of_collectives(parallelism: str, half: float) -> str:
-    """Return how to shorten collectives other than DDP's; `half` is the gain if transfers took half of their time."""
+    """Return how to shorten collectives other than DDP's.
+
+    Args:
+        parallelism: The run's kinds of parallelism.
+        half: The gain if transfers took half of their time.
+
+    """
     kinds = parallelism_kinds(parallelism)
     if FSDP2 in kinds:
         return (

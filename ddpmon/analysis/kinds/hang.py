@@ -89,7 +89,12 @@ def _awaited(waiting: Sequence[Stack]) -> Collective | None:
 def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], where: str) -> Words:
     """Return the words about which ranks did not arrive, and what to look at.
 
-    `late` are the ranks that did not arrive, the most certain first, and `where` is the call in which the others wait.
+    Args:
+        standstill: The state of every rank.
+        late: The ranks that did not arrive, the most certain first.
+        waiting: The ranks that wait for them.
+        where: The call in which those wait.
+
     """
     stacks, world = standstill.stacks, standstill.world_size
     who = named_ranks(late, world)
@@ -234,7 +239,14 @@ def awaited(standing: Standstill) -> Sequence[int]:
 
 
 def _words_of_wait(wait: Wait, late: Sequence[int], line: str | None) -> Words:
-    """Return the words about the ranks that the others wait for, and when the run ends; `line` is that of the first."""
+    """Return the words about the ranks that the others wait for, and when the run ends.
+
+    Args:
+        wait: The wait that the timeout will end.
+        late: The ranks that the others wait for.
+        line: The line of the first of these ranks; None: unknown.
+
+    """
     timeout_s, when = wait.timeout_s, _when(wait.timeout_s - round(wait.waited_s))
     allowed = f"{timeout_s:.3g} s" if timeout_s < UNHURRIED_S else f"{timeout_s / 60:.3g} min"
     end, brief = f"the timeout ({allowed}) ends the run {when}", f"timeout {when}"

@@ -109,7 +109,10 @@ class Moment:
     def first_step(self, world: World, begin: int = 0) -> int:
         """Return the first step of a finding, for a kind of which there is at most one.
 
-        If `begin`, the index of the first step that shows it, is 0, the first step that was reported before remains.
+        Args:
+            world: The steps in which it was detected.
+            begin: Index of the first step that shows it. If that is 0, the first step that was reported before remains.
+
         """
         before = self.previous_finding
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
@@ -118,8 +121,11 @@ class Moment:
         """Return the latest consecutive steps in which a condition holds, up to the last step; None if there are too
         few.
 
-        `holds`, [S], tells for each step of the world whether it does, and `least` is the minimum number of steps
-        (None: LASTING_STEPS).
+        Args:
+            world: The last S steps of the run.
+            holds: [S] True for each step in which the condition holds.
+            least: Minimum number of steps in which it must have held; None: LASTING_STEPS.
+
         """
         begin = last_run(holds)
         if len(world) - begin < (LASTING_STEPS.enter if least is None else least):
@@ -156,6 +162,7 @@ class Moment:
             beside: Values that words need but evidence does not.
             cost: Its cost, with its first step, and a share and a gain for the evidence.
             more: Further fields of `Finding`.
+
         """
         kind = kind or self.kind
         severity = severity or kind.severity

@@ -140,6 +140,7 @@ def _growth(
         left_bytes: The free part of that memory; None: unknown.
         lead: The beginning of the text, up to the rate of growth.
         advice: The advice, as a sentence without its full stop.
+
     """
     first = grown[0]
     size, per_s = int(getattr(first.memory, first.name) or 0), first.trend.per_s

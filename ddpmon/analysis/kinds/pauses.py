@@ -96,9 +96,14 @@ def _keep_workers(loaders: Iterable[Loader]) -> str:
 
 
 def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cost_ms: float) -> Iterator[Finding]:
-    """Yield a finding about the latest pauses of an unknown kind if one rank had most of them.
+    """Yield a finding about pauses of an unknown kind if one rank had most of them.
 
-    `facts` is the evidence so far, and `cost_ms` the cost of the pauses in a mean step.
+    Args:
+        moment: The moment of the judgement.
+        latest: The latest pauses of that kind.
+        facts: The evidence so far.
+        cost_ms: Cost of the pauses in a mean step.
+
     """
     rank, most = next(iter(Counter(one.ranks[0] for one in latest).most_common(1)), (0, 0))
     if len(latest) < MIN_PAUSES or not MOSTLY.is_reached(most / len(latest)):

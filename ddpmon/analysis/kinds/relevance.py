@@ -49,8 +49,12 @@ def lasting_cost(
 ) -> StepCost | None:
     """Return the cost of a problem; None if it is too low, or if it occurred in a single step.
 
-    `each_ms`, [S], is the time that the problem takes in each step, and `threshold` the share of a step from which on
-    it counts. A mean step must lose at least `least_ms`.
+    Args:
+        moment: The moment, with the steps of the window and the kind that is being detected.
+        each_ms: [S] The time that the problem takes in each step.
+        threshold: Share of a step from which on it counts.
+        least_ms: Minimum cost of a mean step.
+
     """
     found = cost(moment, float(each_ms.mean()))
     enough = recurring_mean(each_ms) >= threshold.number_to_reach(moment.previous_finding is not None) * found.step_ms
@@ -84,7 +88,13 @@ STOPPED = Threshold(
 
 
 def goes_on(steps: Sequence[int] | Ints, last: int) -> bool:
-    """Return whether events in these steps recur and still continue in the latest step of the run."""
+    """Return whether events in these steps recur and still continue.
+
+    Args:
+        steps: Numbers of the steps with an event, rising.
+        last: Number of the latest step of the run.
+
+    """
     # A single event may be a start-up cost or an accident, and has no interval to the next one.
     return len(steps) > 1 and last - int(steps[-1]) < max(
         MIN_WINDOW_STEPS, STOPPED.enter * max(1, int(np.diff(steps).max()))

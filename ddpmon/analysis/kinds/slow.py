@@ -39,7 +39,14 @@ class SlowRanks:
     """A slowdown with its gain, cause and evidence. Excesses and times are those of a slow step."""
 
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
-        """Find the steps of the slowdown, and the peers of its ranks, which the other slow ranks are not."""
+        """Find the steps of the slowdown, and the peers of its ranks.
+
+        Args:
+            moment: The moment of the judgement.
+            slowdown: The slowdown.
+            with_ranks: Other slow ranks, which have findings of their own.
+
+        """
         self.moment, self.slowdown, self.with_ranks = moment, slowdown, with_ranks
         self.all_conditions = moment.evidence.conditions_by_rank
         self.world = world = moment.longer or moment.world
@@ -86,7 +93,14 @@ class SlowRanks:
         return "load_imbalance" if has_more else names.get(one.scope, "straggler")
 
     def finding(self, kind: Kind, words: Callable[[SlowRanks], Words], facts: dict[str, Any] | None = None) -> Finding:
-        """Return the finding, with the words that a function makes; facts None: its evidence is `self.evidence`."""
+        """Return the finding, with words for it.
+
+        Args:
+            kind: The kind of finding.
+            words: Function that makes the words.
+            facts: Its evidence; None: `self.evidence`.
+
+        """
         one = self.slowdown
         was_warning = self.before is not None and self.before.severity == "warn"
         acts = WORTH.is_reached(max(self.gain, self.gain_together), held=was_warning) and one.changed != "others"

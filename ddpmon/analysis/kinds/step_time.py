@@ -190,7 +190,10 @@ def gc_pauses(moment: Moment) -> Iterator[Finding]:
 def _goes_on(each_ms: Floats, least_ms: float) -> bool:
     """Return whether large garbage collections still occur, or small ones still matter.
 
-    `each_ms`, [S], is the longest collection on any rank in each step. Collections matter from a mean of `least_ms` on.
+    Args:
+        each_ms: [S] Longest time of garbage collection on any rank in each step.
+        least_ms: Mean time in a step from which on collections matter.
+
     """
     large = np.flatnonzero(each_ms >= LARGE_COLLECTION_SHARE * np.partition(each_ms, -2)[-2])
     return goes_on(large, len(each_ms) - 1) or bool(recurring_mean(each_ms[large[-1] + 1 :]) >= least_ms)

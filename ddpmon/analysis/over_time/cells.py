@@ -52,10 +52,16 @@ def worst_column(cells: Bytes, row: RankGroup) -> int:
 
 
 def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
-    """Return the share of hot cells in a row, and the bin since which it has been hot.
+    """Return the share of hot (high) cells in a row, and the bin since which it has been hot.
 
-    A cell [bins] is hot from `least` on. The share is that of the bins with a value. From the returned bin on, all are
-    hot except one in twenty; it is None if the last one is not hot.
+    Args:
+        cells: [bins] Cells of the row.
+        least: The smallest cell that counts as hot.
+
+    Returns:
+        The share of hot bins among those with a value; and the first bin from which on all are hot except one in
+        twenty, None if the last one is not.
+
     """
     filled = np.flatnonzero(cells != NOTHING)
     if not len(filled):

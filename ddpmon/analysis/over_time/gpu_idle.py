@@ -35,7 +35,13 @@ class GpuIdle:
         self._waiting.append((rank, since_us, at_us, percent))
 
     def append(self, part: World, ahead_us: Ints) -> None:
-        """Append further steps. `ahead_us`, [R], leads in µs from each rank's own clock to that of `World.end_us`."""
+        """Append further steps.
+
+        Args:
+            part: The steps.
+            ahead_us: [R] Offset in µs from each rank's own clock to the clock of `World.end_us`.
+
+        """
         self._ahead_us = ahead_us
         begin_us = part.end_us - np.round(part.step_ms * 1000).astype(np.int64)
         self._steps = np.append(self._steps, [part.step, begin_us, part.end_us], axis=1)[:, -KEPT_STEPS:]
@@ -46,6 +52,7 @@ class GpuIdle:
         Returns:
             Steps [S]; for each rank, the sum of the idle shares of all samples that overlap a step [S, R]; and the
             number of these samples [S, R]. None if no sample was assigned.
+
         """
         step, begin_us, end_us = self._steps
         columns = {rank: column for column, rank in enumerate(ranks)} if len(step) else {}

@@ -108,7 +108,13 @@ class Heat:
             level.add(part)
 
     def append(self, part: World, ahead_us: Ints | None = None) -> None:
-        """Append further steps. `ahead_us`, [R], leads from each rank's clock to that of `World.end_us`; None: 0."""
+        """Append further steps.
+
+        Args:
+            part: The steps.
+            ahead_us: [R] Offset in µs from each rank's own clock to the clock of `World.end_us`; None: 0.
+
+        """
         if part.ranks != self.ranks or (len(part) and part.step[0] <= self.last_step):
             self.ranks = part.ranks
             self._levels = {
@@ -157,6 +163,7 @@ class Heat:
             steps: Number of steps in a bin, one of HEAT_STEPS; or WHOLE_RUN, for the smallest bins with which the whole
                 run fits.
             bins: Maximum number of bins.
+
         """
         shown = self.latest_bins(steps, bins)
         if shown is None:
@@ -181,9 +188,15 @@ class Heat:
         """Return the bins of `metric_grid`, graded by how far they exceed the noise; None before the first step.
 
         A cell is NOTHING (no value), IN_NOISE, or LATE plus the number of HEAT_LEVELS beyond the first that it reaches.
-        The metric is one of HEAT_JUDGED: own time or one of its phases, compared with the other ranks; or the step,
-        compared with the usual step of the run. Cells in which findings say that ranks were `late` are late even within
-        the noise.
+
+        Args:
+            metric: One of HEAT_JUDGED: own time or one of its phases, compared with the other ranks; or the step,
+                compared with the usual step of the run.
+            steps: As in `metric_grid`.
+            bins: As in `metric_grid`.
+            late: Steps in which findings say that ranks were late; their cells are late even if the excess is within
+                the noise.
+
         """
         # Measure noise on all stored bins, not only on those that are shown.
         kept = self.latest_bins(steps, bins if steps == WHOLE_RUN else BINS_PER_RESOLUTION)
@@ -226,8 +239,13 @@ def step_ms(bins: Bins, ranks: slice | Ints = slice(None)) -> Floats:
 def over_others(bins: Bins, metric: str) -> Floats:
     """Return how far means exceed those of the other ranks; 0 if a bin has no step.
 
-    The result for own time or one of its phases is a share of the others' own time, [B, R]; that for "step" is a share
-    of the usual step of the run, [B, 1].
+    Args:
+        bins: Some bins of a Heat.
+        metric: "own" or one of its phases; or "step", which is compared with the usual step of the run.
+
+    Returns:
+        [B, R] share of the others' own time; [B, 1] share of the usual step for "step".
+
     """
     if metric == "step":
         step = np.median(step_ms(bins), axis=1, keepdims=True)
@@ -248,7 +266,10 @@ def noise_of(over: Floats) -> float | None:
     It follows from the robust spread of differences between bins that are far apart (von Neumann, 1941), so that
     neither a change of some ranks nor a rank that is always late counts as noise. Lasting differences within the faster
     half of ranks count as noise. The result is larger for few bins (Student's t), and if most ranks have single spikes.
-    The means `over`, [B, R], are of bins with equal numbers of steps.
+
+    Args:
+        over: [B, R] Means of bins over those of the other ranks, all of the same number of steps.
+
     """
     count, ranks = over.shape
     if count < MIN_BINS:

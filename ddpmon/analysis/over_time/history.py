@@ -71,6 +71,7 @@ def row_spread(
         has_value: [S, R] True where there is a value; None: everywhere.
         ranks: Rank of each column; empty: no worst rank is named.
         low_is_worst: True if the rank with the lowest value is the worst, not the one with the highest.
+
     """
     count = np.full(len(values), values.shape[1]) if has_value is None else has_value.sum(axis=1)
     if has_value is not None:
@@ -92,8 +93,11 @@ def row_spread(
 def merge_rows(rows: Rows, begins: Ints, low_is_worst: Bools) -> Rows:
     """Return a row for each group of neighbouring rows.
 
-    `begins` are the indices of the groups' first rows. `low_is_worst` tells for each quantity whether the lowest rank
-    is the worst.
+    Args:
+        rows: The rows to merge.
+        begins: Index of the first row of each group.
+        low_is_worst: True for each quantity for which the lowest rank is the worst.
+
     """
     result = np.zeros(len(begins), rows.dtype)
     if not len(begins):
@@ -205,9 +209,14 @@ class History:
         return Series(whole.seconds, whole.low, whole.median, whole.high)
 
     def view(self, name: str, span_s: float | None, end_s: float | None, points: int) -> SeriesView:
-        """Return a quantity over a stretch of the run, in at most `points` points.
+        """Return a quantity over a stretch of the run.
 
-        The stretch is the whole run if `span_s` is None, and ends now if `end_s` is None.
+        Args:
+            name: One of the quantities.
+            span_s: Length of the stretch; None: the whole run.
+            end_s: End of the stretch; None: now.
+            points: Maximum number of points.
+
         """
         place = self.names.index(name)
         first_s = next((float(level.rows[0]["seconds"]) for level in self._levels if level.is_complete), 0.0)

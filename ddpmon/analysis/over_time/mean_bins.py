@@ -49,7 +49,14 @@ class MeanBins:
     """A ring buffer of the last BINS_PER_RESOLUTION bins of one resolution."""
 
     def __init__(self, width: int, ranks: int, quantities: Sequence[str]) -> None:
-        """Start without values; a bin is `width` steps or seconds wide."""
+        """Start without values.
+
+        Args:
+            width: Number of steps or seconds in a bin.
+            ranks: Number of ranks.
+            quantities: Names of the quantities.
+
+        """
         self.width = width
         self.quantities = tuple(quantities)
         self.number: Ints = np.full(BINS_PER_RESOLUTION, -1, np.int64)
@@ -69,7 +76,14 @@ class MeanBins:
         return part
 
     def add_values(self, at: Ints, rows: Ints, values: Floats) -> None:
-        """Add values [N, quantities] of single ranks, each with its step or second, and its rank's row; NaN: none."""
+        """Add values of single ranks.
+
+        Args:
+            at: [N] Step or second of each value.
+            rows: [N] Row of its rank.
+            values: [N, quantities] Not finite where there is no value.
+
+        """
         slots, kept = self._open(at // self.width)
         place, values = (slots[kept], rows[kept]), values[kept]
         measured = np.isfinite(values)

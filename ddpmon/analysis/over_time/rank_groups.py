@@ -17,9 +17,14 @@ class RankGroup:
 
 
 def group_ranks(hosts: Sequence[str], max_rows: int) -> list[RankGroup]:
-    """Distribute the ranks of a world, given the host of each column, over at most `max_rows` rows.
+    """Distribute the ranks of a world over at most `max_rows` rows.
 
     A row holds a part of a host, or several whole hosts if there are more hosts than rows.
+
+    Args:
+        hosts: Host of each column.
+        max_rows: Number of rows on the screen.
+
     """
     if not hosts:
         return []

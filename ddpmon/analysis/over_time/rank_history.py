@@ -26,10 +26,15 @@ _BAND = 0.1
 
 
 def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[Course]:
-    """Return all quantities of a rank over the latest bins, `columns` at most; empty before its first step.
+    """Return all quantities of a rank over the latest bins; empty before its first step.
 
-    A bin has `steps` steps, one of HEAT_STEPS. A curve names the first of the steps in which findings say that the rank
-    is `late`.
+    Args:
+        heat: Bins of all ranks.
+        rank: The rank that is inspected.
+        steps: Number of steps in a bin, one of HEAT_STEPS.
+        columns: Maximum number of bins.
+        late: Steps in which findings say that ranks were late.
+
     """
     bins, ranks = heat.latest_bins(steps, columns), heat.ranks
     if bins is None or rank not in ranks:

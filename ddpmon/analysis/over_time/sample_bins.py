@@ -83,9 +83,16 @@ class SampleBins:
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
     ) -> list[Course]:
-        """Return a curve of each rank and quantity that has a value, in at most `columns` columns of `seconds` seconds.
+        """Return a curve of each rank and quantity that has a value. All curves of a quantity share a scale that begins
+        at 0.
 
-        All curves of a quantity share a scale that begins at 0 and ends at its value in `full` at least.
+        Args:
+            ranks: Ranks that are shown.
+            names: Some of DEVICE_COURSES.
+            seconds: Seconds in a column, one of SAMPLE_SECONDS.
+            columns: Maximum number of columns.
+            full: Minimum end of the scale of each quantity.
+
         """
         self._flush()
         level, columns = self._levels[seconds], min(columns, BINS_PER_RESOLUTION)

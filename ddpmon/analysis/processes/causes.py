@@ -113,6 +113,13 @@ def find_cause(
     """Return the cause of late ranks, a single rank or all ranks of a host; None if none is known.
 
     If there are several causes, the most certain one is returned; a remark is returned only if there is no cause.
+
+    Args:
+        late: The slowdown to explain.
+        ranks: The late ranks.
+        by_rank: The conditions of each rank.
+        peers: The ranks that are not late.
+
     """
     mine = [by_rank[rank] for rank in ranks if rank in by_rank]
     others = [by_rank[rank] for rank in peers if rank in by_rank]

@@ -93,7 +93,11 @@ def typical_conditions(them: Sequence[Conditions]) -> Conditions:
 def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[int, Conditions]) -> Finding:
     """Return the finding with further evidence: medians of quantities over its ranks and over their peers.
 
-    A finding without ranks is about all of them.
+    Args:
+        finding: The finding; without ranks it is about all of them.
+        quantities: Names of the quantities to add.
+        conditions: Conditions of each rank.
+
     """
     evidence = dict(finding.evidence)
     its = {rank: not finding.ranks or rank in finding.ranks for rank in conditions} if quantities else {}

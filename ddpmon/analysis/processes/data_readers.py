@@ -23,7 +23,14 @@ NETWORK_FUSE = ("sshfs", "s3fs", "gcsfuse", "juicefs", "rclone", "blobfuse", "go
 
 
 def loading_samples(samples: Sequence[StackSamples], ranks: Sequence[int], since: int) -> StackSamples | None:
-    """Return samples, from a step on, that show why the data of one of these ranks takes long; None: there are none."""
+    """Return samples that show why the data of one of these ranks takes long; None if there are none.
+
+    Args:
+        samples: The latest stack samples of each rank that was sampled.
+        ranks: The ranks whose data is slow.
+        since: The step at which samples may begin at the earliest.
+
+    """
     looked = (one for one in samples if sum(reader.looks for reader in one.readers) >= FEWEST_LOOKS)
     return next((one for one in looked if one.rank in ranks and one.first_step >= since), None)
 

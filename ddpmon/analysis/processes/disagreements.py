@@ -154,6 +154,11 @@ def _only_around(inner: Stack, outer: Stack) -> Scope | None:
     """Return the outermost loop or branch around the inner stack only; None if none is known.
 
     It is in the function in which the two stacks diverge. A loop that the outer stack may still reach does not count.
+
+    Args:
+        inner: Stack of a rank inside the loop or branch.
+        outer: Stack of a rank outside of it.
+
     """
     frames = list(zip(reversed(inner.frames), reversed(outer.frames), strict=False))
     depth = next((depth for depth, (one, other) in enumerate(frames) if one != other), None)

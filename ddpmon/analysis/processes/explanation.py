@@ -59,6 +59,7 @@ def explain_words(
         facts: Facts that the failing rank looked up.
         alike: Number of ranks that failed alike; 0: unknown.
         world_size: Number of ranks; 0: unknown.
+
     """
     facts = facts or {}
     text = "\n".join([words, message, *(f"{name}={value}" for name, value in facts.items())])
@@ -86,8 +87,13 @@ def explain_failure(
 ) -> Explanation:
     """Return the explanation of an exception that a rank reported.
 
-    `difference` is that between its rank's model and another's, and `error` a better description than its own; both may
-    be empty. The rest is as in `explain_words`.
+    Args:
+        failure: The rank's report.
+        difference: The difference between its rank's model and another's; "": unknown.
+        error: A better description than the rank's own.
+        alike: As in `explain_words`.
+        world_size: As in `explain_words`.
+
     """
     facts = {**failure.facts, "difference": difference}
     return explain_words(error or failure.error, _message(failure), facts, alike=alike, world_size=world_size)

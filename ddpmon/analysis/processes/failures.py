@@ -113,6 +113,7 @@ def first_failure(
         gone: Ranks that ended in any way without reporting an exception; empty in a run that did not fail.
         world_size: Number of ranks; 0: unknown.
         script_args: Arguments of the script; empty if it has made a step, and so has accepted them.
+
     """
     memory = _MEMORY.get(memory_kills, "")
     by_rank = {row.rank: row for row in ended}
@@ -151,7 +152,12 @@ def first_failure(
 def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt]) -> FirstFailure | None:
     """Return the first failure of a run whose ranks were restarted and have not finished a step since.
 
-    The failure of an earlier attempt (the oldest comes first) precedes the lost connections of later ones.
+    The failure of an earlier attempt precedes the lost connections of later ones.
+
+    Args:
+        failure: The first failure of the present attempt.
+        attempts: The attempts before it, oldest first.
+
     """
     before = next((one for one in reversed(attempts) if one.cause and not explain_words(one.cause).lost_peer), None)
     if failure is None or not failure.only_lost_peer or before is None or before.cause is None:
@@ -270,8 +276,11 @@ def _because(what: str, memory: str, was_killed: bool) -> str:
 def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]) -> str | None:
     """Return what to do about a failure; None if that is unknown.
 
-    `resident` has the bytes of host memory that each rank last held, and those of its DataLoader workers (None: not
-    measured).
+    Args:
+        failure: The first failure of the run.
+        resident: Bytes of host memory that each rank last held, and those of its DataLoader workers (None: not
+            measured).
+
     """
     if not failure.is_out_of_memory:
         return failure.advice
@@ -291,7 +300,12 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
 def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -> str:
     """Return why a command ended if no rank is known to have failed: "the command ended with exit 2: error: x".
 
-    `name` ("torchrun" or "the command") begins the sentence if a signal ended it. `memory_kills` is as in `Run`.
+    Args:
+        name: Name of the command if a signal ended it: "torchrun" or "the command".
+        code: Its exit code.
+        last_line: The last line of its output.
+        memory_kills: As in `Run`.
+
     """
     lead = how_command_ended(name, code, memory_kills)
     if _sent_signal(code):

@@ -90,8 +90,13 @@ def missing_ranks(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> lis
     A rank that is not blocked has not arrived. If all are blocked, in different calls, those in another call than the
     rest have not arrived. Otherwise, torch's own count shows it: ranks have issued fewer collectives in some process
     group than another rank. That count also includes point-to-point messages, so it proves nothing in a script that
-    sends some. It also proves nothing unless all ranks were heard recently: a cut link may have ended a collective on
-    some ranks only.
+    sends some. It also proves nothing if some ranks send nothing: a cut link may have ended a collective on some ranks
+    only.
+
+    Args:
+        stacks: Stacks of the ranks, by rank.
+        all_heard: True if every rank has sent messages recently.
+
     """
     if all_heard and (differ := disagreement(stacks)):
         return sorted(differ.odd.ranks)
@@ -149,6 +154,7 @@ def why_no_stack(
         held: How the kernel keeps the rank from running.
         unanswered: True if the rank did not answer a request.
         host: The host of a rank that sends nothing; "" otherwise.
+
     """
     if not heard:
         return f"rank {rank} sends nothing to this machine"

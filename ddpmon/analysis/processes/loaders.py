@@ -63,8 +63,14 @@ def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions], *, 
     """Return what would hide the time that all ranks wait for data in each step.
 
     Without workers, loading a batch takes as long as the wait. If W workers cannot keep up, one batch arrives per step,
-    so each worker takes W steps for a batch; n workers suffice if n batches are ready in that time. The advice does not
-    mention what ddpmon does not know if another sentence names the cause.
+    so each worker takes W steps for a batch; n workers suffice if n batches are ready in that time.
+
+    Args:
+        data_ms: Time that ranks wait for data in a step.
+        step_ms: Length of the step.
+        conditions: Conditions of the ranks.
+        cause_is_known: True if another sentence says why data is slow.
+
     """
     unknown = "" if cause_is_known else f" {_UNKNOWN}"
     rest = max(step_ms - data_ms, 1e-3)

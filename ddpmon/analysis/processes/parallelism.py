@@ -68,7 +68,13 @@ def collectives(parallelism: str) -> str:
 
 
 def measured_sentence(parallelism: str, unmeasured: Collection[str]) -> str:
-    """Return what is measured of such a run and what is not, in one sentence; "" if everything is, as with DDP."""
+    """Return what is measured of such a run and what is not, in one sentence; "" if everything is, as with DDP.
+
+    Args:
+        parallelism: The run's kinds of parallelism; "": unknown.
+        unmeasured: Names of the phases and quantities that are not measured.
+
+    """
     kinds = parallelism_kinds(parallelism)
     if not kinds or (kinds == [DDP] and not unmeasured):
         return ""

@@ -34,7 +34,13 @@ def _row(name: str, phase: int, values: Sequence[tuple[float, float, float]]) ->
 
 
 def why_not_profiled(profile: Profile, seconds: float) -> str:
-    """Return why a rank, which had some seconds to finish a step, answered without a profile; "" if it has one."""
+    """Return why a rank answered without a profile; "" if it has one.
+
+    Args:
+        profile: The rank's answer.
+        seconds: Time that the rank had to finish a step.
+
+    """
     rank = f"rank {profile.rank}"
     if profile.outcome == ProfileOutcome.OWN_PROFILER:
         return f"{rank}: the script uses torch.profiler itself; ddpmon left that alone and profiled nothing"

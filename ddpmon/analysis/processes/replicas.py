@@ -89,7 +89,9 @@ class Replicas:
     def difference(self, *of: int) -> Difference | None:
         """Return the earliest difference, of models whose replicas still differed when last compared; None if none do.
 
-        The indices into DIGESTS say what to compare; weights if there are none.
+        Args:
+            of: Indices into DIGESTS of what to compare; weights if there are none.
+
         """
         chosen = of or (WEIGHTS, FEW_WEIGHTS)
         if chosen in self._differences:

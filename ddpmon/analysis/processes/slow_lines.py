@@ -50,9 +50,14 @@ class SlowLine:
 
 
 def slow_line(mine: StackSamples, theirs: StackSamples | None, phase: str, excess_ms: float) -> SlowLine | None:
-    """Return the line that explains the excess of a mean step in a phase; None if the samples do not show one.
+    """Return the line that explains the excess; None if the samples do not show one.
 
-    `theirs` are samples of a peer; None: all ranks take that time, so there is no peer to compare with.
+    Args:
+        mine: Samples of the slow rank.
+        theirs: Samples of a peer; None: all ranks take that time, so there is no peer to compare with.
+        phase: The phase in which the rank is slow.
+        excess_ms: The rank's excess in that phase, in a mean step.
+
     """
     index = OWN_PHASES.index(phase)
     of_workers = phase == "data" and waits_for_workers(mine)
@@ -197,8 +202,14 @@ def line_of_ranks(
 ) -> SlowLine | None:
     """Return the line behind a slowdown of some ranks; None if it was not sampled, or the samples do not show one.
 
-    They lose `excess_ms` of a mean step in the phase from step `since` on. With `whole_world`, all ranks are slow, so
-    that there are no others to compare with.
+    Args:
+        samples: The latest samples of each rank that was sampled.
+        slow: The slow ranks.
+        phase: The phase in which they are slow.
+        since: Their first slow step.
+        excess_ms: Their excess in the phase, in a mean step.
+        whole_world: True if all ranks are slow, so that there are no others to compare with.
+
     """
     mine = [one for one in samples if one.rank in slow and one.first_step >= since]
     peers = [one for one in samples if one.rank not in slow and one.first_step >= since]

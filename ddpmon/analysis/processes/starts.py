@@ -121,9 +121,12 @@ class Unarmed:
 
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:
-    """Return the processes that use torch without the probe for longer than imports take.
+    """Return the processes that run without the probe for longer than imports take.
 
-    If the run is over, the probe cannot be loaded any more.
+    Args:
+        processes: Processes that use torch without the probe.
+        over: True if the run has ended, so that the probe cannot be loaded any more.
+
     """
     least = {LATE: STARTING_S.enter, **dict.fromkeys((FLAGS, ENVIRONMENT), 0.0 if over else START_PROGRESS_S.enter)}
     return [one for one in processes if one.seconds >= least[one.why]]

@@ -30,6 +30,7 @@ def describe_all(
         series: "own", a phase or "transfer".
         before: Its description at the last judgement; None if it is new.
         columns: Columns of the ranks that are not slow compared with the others; only their medians are used.
+
     """
     every = np.column_stack([row_medians(rows.phases_ms(sample_of_peers(columns))), rows.transfer_ms])
     values = every[:, :-1].sum(axis=1) if series == "own" else every[:, (*OWN_PHASES, "transfer").index(series)]

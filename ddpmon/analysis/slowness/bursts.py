@@ -38,9 +38,13 @@ bursts of ten steps, 1,300 steps contain 2.6 bursts on average, and none in 7% o
 
 
 def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bool:
-    """Return whether a slowdown of some ranks may be noise: other ranks have similar bursts, or the run is too short.
+    """Return whether a slowdown may be noise, because other ranks have similar bursts or the run is too short to tell.
 
-    Slowdowns in `faults` are known not to be noise.
+    Args:
+        rows: The run.
+        one: A slowdown of some ranks.
+        faults: Slowdowns that are known not to be noise.
+
     """
     ranks = np.array(rows.world.ranks)
     mine, others = (some_of(np.flatnonzero(np.isin(ranks, one.ranks) == slow)) for slow in (True, False))
@@ -69,7 +73,14 @@ def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bo
 
 
 def _largest_stretch_ms(rows: RunRows, excess: Floats, least: float) -> float:
-    """Return the largest total excess [N, R] of one rank in one stretch of rows whose mean is above `least` ms."""
+    """Return the largest total excess [ms] of one rank in one stretch of rows whose mean excess is above `least`.
+
+    Args:
+        rows: The run.
+        excess: [N, ranks] Excess of each rank in each row.
+        least: Minimum mean excess, in ms.
+
+    """
     steps = rows.steps[:, None]
     total = np.concatenate((np.zeros((1, excess.shape[1])), np.cumsum((excess - least) * steps, axis=0)))
     beyond = total - np.minimum.accumulate(total)
@@ -79,7 +90,15 @@ def _largest_stretch_ms(rows: RunRows, excess: Floats, least: float) -> float:
 
 
 def _log_ratio(count: int, of: int, share: float) -> float:
-    """Return the log likelihood ratio of a count of events against an expected share; negative if it is below."""
+    """Return the signed log likelihood ratio of a count against the expected share; it is negative if the count is
+    below it.
+
+    Args:
+        count: Number of events of interest.
+        of: Number of all events.
+        share: Expected share of the events of interest.
+
+    """
     rest = of - count
     ratio = sum(part * log(part / (of * usual)) for part, usual in ((count, share), (rest, 1 - share)) if part)
     return ratio if count > share * of else -ratio

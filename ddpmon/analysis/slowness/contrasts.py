@@ -39,10 +39,13 @@ SETTLING = 8
 
 
 def asked_z(of_short: float, steps: Ints | int, chances: float) -> Floats:
-    """Return the minimum z at which a contrast over some steps is a signal.
+    """Return the minimum z at which a contrast is a signal.
 
-    `of_short` is that of the shortest contrasts, with REFERENCE_RANKS ranks and steps of REFERENCE_STEP_MS. `chances`
-    is the number of tests per day, as a multiple of the number with those ranks and steps.
+    Args:
+        of_short: Minimum z of the shortest contrasts, with REFERENCE_RANKS ranks and steps of REFERENCE_STEP_MS.
+        steps: Lengths of the contrasts in steps.
+        chances: Number of tests per day, as a multiple of the number with those ranks and steps.
+
     """
     asked: Floats = np.sqrt(of_short**2 + 2 * np.log(chances)) - LONGER_Z * np.log2(np.asarray(steps) / SHORT[0])
     return asked
@@ -77,7 +80,10 @@ class Contrasts:
     def judge(self, values: Floats, step_ms: float) -> list[Hit]:
         """Return the strongest contrast of each column and direction that exceeds its threshold.
 
-        The values of a block are in ms, [P, BLOCK_STEPS, R], and `step_ms` is the typical length of a step.
+        Args:
+            values: [P, BLOCK_STEPS, R] Values of a block, in ms.
+            step_ms: Typical length of a step.
+
         """
         if not self._steps:
             self._bank.baseline += np.median(values, axis=1)

@@ -75,6 +75,7 @@ def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
     Returns:
         Step numbers [S], own times [S, R], phases [S, R, 5], transfer [S, R], the length of steps [S], and their work
         [S]: the tokens, or else the samples, of the median rank; 0 where neither is known.
+
     """
     counts = part.tokens if len(part) and (part.tokens > 0).all() else part.samples
     work = np.where((counts > 0).all(axis=1), row_medians(counts.astype(float)), 0.0)
@@ -108,6 +109,7 @@ class Detector:
 
         Raises:
             ValueError: The steps are of other ranks.
+
         """
         if part.ranks != self.ranks:
             raise ValueError("a detector accepts only steps of the ranks for which it was created")
@@ -192,9 +194,16 @@ class Detector:
         evidence: Evidence,
         first: int,
     ) -> None:
-        """Add a signal, or update the known signal of the same rank (None: all), series, direction and evidence.
+        """Add a signal, or update the known signal of the same rank, series, direction and evidence.
 
-        `first` is the index of the step with which it began.
+        Args:
+            rank: The rank; None: all ranks.
+            series: Name of the series.
+            up: True if it became slower.
+            z: Strength of the signal.
+            evidence: How it was found.
+            first: Index of the step with which it began.
+
         """
         now = int(self._numbers[-1])
         step = self._number(first)
@@ -234,7 +243,9 @@ class _Beside:
     def levels_since(self, steps: int) -> list[tuple[int, LevelSinceStart]]:
         """Return the levels to add the next block to, each with the number of steps before its first step.
 
-        `steps` is the number of steps before the block.
+        Args:
+            steps: Number of steps before the block.
+
         """
         if self._new_level_at is not None and steps >= self._new_level_at:
             self._levels = [self._levels[0], *self._levels[1:][-1:], (steps, LevelSinceStart(*self._shape))]

@@ -50,7 +50,13 @@ class Engine:
         self._has_new = True
 
     def judge(self, world: World | None, hosts: Mapping[int, str]) -> Sequence[Slowdown]:
-        """Return descriptions of the slowdowns so far, lasting ones first."""
+        """Return descriptions of the slowdowns so far, lasting ones first.
+
+        Args:
+            world: The window.
+            hosts: Host of each rank.
+
+        """
         if world is None or world.ranks != self._detector.ranks:
             return ()
         if self._has_new:  # The hub calls this twice a second, even if no step has finished since.

@@ -45,15 +45,19 @@ class Excess:
     """[6] Variance of the sum of many steps, as a multiple of the variance if steps were independent; at least 1."""
 
     def series(self, start: int, known: str | None) -> tuple[Floats, Floats, float]:
-        """Return the series that shows the slow rows: own time, or the clearest phase if noise hides its excess.
+        """Return the series that shows the slow rows: own time, or the clearest phase if noise hides the excess of own
+        time.
 
-        The ranks became slow near the row `start`. With `known`, the phase in which they were slow at the last
-        judgement, the larger of the excesses in this phase and in own time is used: noise of the peers in another phase
-        may hide the excess in own time, and the slow phase may change.
+        Args:
+            start: Row near which the ranks became slow.
+            known: The phase in which they were slow at the last judgement. The larger of the excesses in this phase and
+                in own time is used: noise of the peers in another phase may hide the excess in own time, and the slow
+                phase may change.
 
         Returns:
             [N] the excess, [N] the standard deviation of a step, and the variance of the sum of many steps, as a
             multiple of the variance if steps were independent.
+
         """
         every = np.column_stack([self.phases_ms, self.own_ms])
         after = every[start : start + SHOWN_STEPS].mean(axis=0)
@@ -102,8 +106,11 @@ def sample_of_peers(columns: Sequence[int]) -> Sequence[int]:
 def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[Floats, Floats]:
     """Return the spread of one step and the memory of the noise, from peers that do not change: [N, 6] and [6].
 
-    The times of the peers are [N, P, 6], or [N, P, 1] of one series. Each peer is compared with their median `usual`,
-    [N, 6], or with its own past if that is None.
+    Args:
+        rows: The run.
+        values: [N, P, 6] Times of the peers, or [N, P, 1] of one series.
+        usual: [N, 6] Their median, with which each peer is compared; None: with its own past.
+
     """
     count, ranks, series = values.shape
     group = np.minimum(np.arange(count) // NOISE_ROWS, max(count // NOISE_ROWS - 1, 0))

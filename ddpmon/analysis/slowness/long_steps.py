@@ -79,12 +79,16 @@ class LongSteps:
     def add_block(self, own_ms: Floats, step_ms: float, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
         """Count the long steps of a block, and return which ranks have too many.
 
-        The own times are [S, R], and the block's first step has the index `step_index`. A rank has too many long steps
-        if the log of its sum is `enough`.
+        Args:
+            own_ms: [S, R] Own times.
+            step_ms: Typical length of a step.
+            step_index: Index of the block's first step.
+            enough: Log of the sum at which a rank has too many long steps.
 
         Returns:
             [R] True for ranks that have too many long steps and one in this block; [R] log of the sum; [R] index of the
             step at which long steps became frequent.
+
         """
         levels = self._levels
         levels.append(column_medians(own_ms))
@@ -105,8 +109,12 @@ class LongSteps:
         """Return the log of the winnings from betting that events of a rank occur at equal distances, [bets, R].
 
         Without a rhythm, the probability of an event at a step where it is due is the rank's share of steps with an
-        event, or the share of due events that occur on other ranks, whichever is larger. `begins`, [S, R], is true
-        where an event occurs; the first of these steps has the index `step_index`.
+        event, or the share of due events that occur on other ranks, whichever is larger.
+
+        Args:
+            begins: [S, R] True where an event occurs.
+            step_index: Index of the first of these steps.
+
         """
         won = np.zeros((len(BETS), self._ranks))
         for number, events in enumerate(begins):

@@ -26,8 +26,12 @@ def hidden_since(
 ) -> int | None:
     """Return the first row at which noise is too large to tell whether the slowdown continues; None if there is none.
 
-    `series` is `Excess.series` of the slow ranks, and `begin` the first row of the slowdown, which still lasts as far
-    as is known.
+    Args:
+        rows: The run.
+        series: `Excess.series` of the slow ranks.
+        begin: First row of the slowdown, which still lasts as far as is known.
+        before: Its description at the last judgement.
+
     """
     values, noise, memory = series
     if len(rows) - begin < 4 * FEWEST_ROWS:
@@ -49,11 +53,18 @@ def hidden_since(
 
 
 def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
-    """Return whether ranks that seem slow from a row on, until before the row `end`, may only be noisier than before.
+    """Return whether ranks that seem slow from a row on may only be noisier than before.
 
     Noise makes the excess vary; a slowdown adds the same to each step. The size of the noise is measured as the scatter
     of the values around their trend, and its duration by the correlation of neighbouring values. The noise has grown if
     it was smaller in at least a quarter of the earlier rows, because it may have grown before the ranks seem slow.
+
+    Args:
+        rows: The run.
+        values: [N] The excess.
+        begin: First row of the slowdown.
+        end: Row after its last one.
+
     """
     values, begin = values[len(rows.blocks) : end], begin - len(rows.blocks)
     count, size = len(values) - begin, min(len(values) - begin, begin)

@@ -129,6 +129,7 @@ def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
 
     Returns:
         [F, B, B] and [F, B, 1] for innovations, [F, 1, B] and [F, 1, 1] for the level, as y = A x + b level.
+
     """
     count = len(FILTERS)
     values, start = np.zeros((count, BLOCK_STEPS, BLOCK_STEPS)), np.zeros((count, BLOCK_STEPS, 1))

@@ -59,9 +59,12 @@ class Onset:
 
 
 def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
-    """Find where a series of at least 3 values rises, under the assumption that it rises once.
+    """Find where a series rises, under the assumption that it rises once.
 
-    With `may_be_constant`, the series may be high from its first value on; index 0 then means that it is.
+    Args:
+        series: [N] Excess, with one rise in it; N is at least 3.
+        may_be_constant: True if the series may be high from its first value on; index 0 then means that it is.
+
     """
     values, count = _without_outliers(series), len(series)
     logs = np.full((2, len(FILTERS), count), -np.inf)
@@ -112,6 +115,7 @@ def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]
 
     Returns:
         The residual sum of squares of the constant, and how much a step and a ramp at each index reduce it, [N] each.
+
     """
     innovations = _decaying(np.concatenate([values[:1], values[1:] - noise.keep * values[:-1]]), noise.decay)
     shape, of_step, of_ramp = _responses(len(values), noise)

@@ -68,10 +68,14 @@ class Recurrence:
 
 
 def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurrence | None:
-    """Describe slow stretches as one recurring slowdown; None if they are too few, or one is far longer than the
+    """Describe slow stretches as one recurring slowdown; return None if they are too few or one is far longer than the
     others.
 
-    `held` is true if they had a rhythm at the last judgement.
+    Args:
+        rows: The run.
+        found: The slow stretches.
+        held: True if they had a rhythm at the last judgement.
+
     """
     spans = found.spans
     lengths = np.array([found.counts[begin:end].sum() for begin, end in spans])
@@ -117,7 +121,15 @@ def _lone(begins: Sequence[int]) -> int:
 def _rhythm(
     rows: RunRows, begins: list[int], *, single: bool, held: bool
 ) -> tuple[Literal["steps", "seconds"], float] | None:
-    """Return the unit and the period if the first steps of stretches, or of single steps, have a rhythm, else None."""
+    """Return the unit and the period if the beginnings have a rhythm, else None.
+
+    Args:
+        rows: The run.
+        begins: First steps of the stretches.
+        single: True if each stretch is a single step.
+        held: True if they had a rhythm at the last judgement.
+
+    """
     in_steps, in_seconds = np.array(begins, np.float64), np.interp(begins, rows.first, rows.begin_s)
     by_steps, every_steps = _unevenness(in_steps[None])
     by_seconds, every_seconds = _unevenness(in_seconds[None])

@@ -33,11 +33,18 @@ LATEST_STEPS = 64
 def describe_rotating(
     world: World, signals: Sequence[Signal], others: Sequence[Slowdown], last: Sequence[Slowdown]
 ) -> tuple[Slowdown | None, list[Slowdown]]:
-    """Describe a slowdown in which ranks are slow in turn, beside the other slowdowns and after the last judgement.
+    """Describe a slowdown in which ranks are slow in turn.
+
+    Args:
+        world: The window.
+        signals: The changes that the detector is certain of.
+        others: The other slowdowns.
+        last: The result of the last judgement.
 
     Returns:
         The description, None if there is none; it is marked as ended if ranks no longer take turns. And the other
         slowdowns, without those that only show a rank in its turn.
+
     """
     before = next((one for one in last if one.until is None and one.scope == "rotating"), None)
     signal = next((one for one in signals if one.evidence == "turns"), None)
@@ -100,7 +107,12 @@ def describe_rotating(
 def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
     """Return whether ranks are slow only in their turn: not in most steps of the latest round of turns.
 
-    `since` is the first step of the rotation, and `round_steps` the length of a round.
+    Args:
+        world: The window.
+        one: The slowdown of these ranks.
+        since: First step of the rotation.
+        round_steps: Length of a round of turns, in steps.
+
     """
     columns = [world.ranks.index(rank) for rank in one.ranks]
     latest = len(world) - max(FEWEST_ROWS, round_steps)
@@ -154,8 +166,13 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
     little.
 
     Lasting differences between ranks are subtracted from own times and work: a rank with more work in all steps has a
-    slowdown of its own. Uneven work that was found at the last judgement (`held`) is dropped only if its cost is
-    certainly too low.
+    slowdown of its own.
+
+    Args:
+        part: The latest steps.
+        held: True if uneven work was found at the last judgement. It is then dropped only if its cost is certainly too
+            low.
+
     """
     own, certain = part.own_ms, CERTAIN_Z
     ranks, over = own.shape[1], _centred(own)

@@ -56,7 +56,13 @@ class TurnDetector:
         )
 
     def add_block(self, own_ms: Floats, numbers: Ints) -> None:
-        """Add own times of steps, [S, R], and the steps' numbers, [S]."""
+        """Add steps.
+
+        Args:
+            own_ms: [S, R] Own times.
+            numbers: [S] Numbers of the steps.
+
+        """
         own = np.concatenate((self._own_ms, own_ms))
         numbers = np.concatenate((self._numbers, numbers))
         self._own_ms, self._numbers = own[-SMOOTHED:], numbers[-SMOOTHED:]
@@ -92,8 +98,10 @@ class _Test:
     def __init__(self, apart: float, chance: float) -> None:
         """Start a test that has found no turns yet.
 
-        `apart` is the minimum distance of the slowest rank from the next, as a multiple of the usual distance, and
-        `chance` the share of the turns that reach it by chance.
+        Args:
+            apart: Minimum distance of the slowest rank from the next, as a multiple of the usual distance.
+            chance: Share of the turns that reach this distance by chance.
+
         """
         self.found: Turns | None = None
         self._factor, self._rise, self._fall = apart, log((1 + chance) / 2 / chance), log(0.5)
@@ -113,7 +121,13 @@ class _Test:
         rotation."""
 
     def add(self, values: Floats, numbers: Ints) -> None:
-        """Add times of steps, [S, R], and the steps' numbers, [S]."""
+        """Add steps.
+
+        Args:
+            values: [S, R] Times.
+            numbers: [S] Numbers of the steps.
+
+        """
         slowest = values.argmax(axis=1).tolist()
         top = np.partition(values, range(-min(3, values.shape[1]), 0), axis=1)[:, -3:]
         leads = (top[:, -1] - top[:, -2]).tolist()

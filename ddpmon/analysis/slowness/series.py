@@ -44,10 +44,18 @@ class PeerSeries:
         self._blocks = 0
 
     def of_block(self, own_ms: Floats, phases_ms: Floats) -> Floats:
-        """Return the excess over the other ranks, [P, S, R], of own times [S, R] and phases [S, R, 5], as in `names`.
+        """Return the excess over the other ranks.
 
         From each phase, its usual share of the rank's own time is subtracted. This removes noise that scales all phases
         of a rank alike, and keeps most of a delay in a single phase.
+
+        Args:
+            own_ms: [S, R] Own times.
+            phases_ms: [S, R, 5] Times in each phase.
+
+        Returns:
+            [P, S, R] in ms, in the order of `names`.
+
         """
         if len(self.names) == 1:
             return over_peers(own_ms)[None]
@@ -78,11 +86,19 @@ class PastSeries:
         self._covariance = np.zeros(len(PAST_SERIES))
 
     def of_block(self, phases_ms: Floats, transfer_ms: Floats, work: Floats) -> Floats:
-        """Return median times over ranks, [7, S, 1] as in PAST_SERIES, corrected for more or less work than usual.
+        """Return median times over ranks, each corrected for more or less work than usual.
 
-        Phases are [S, R, 5], transfers [S, R], and the work, tokens or samples of a step, [S]; 0 where it is unknown.
         The additional time for more work is estimated by ridge regression on earlier blocks. The prior is that time is
         proportional to work: if work changes for the first time, it explains as much of the change as possible.
+
+        Args:
+            phases_ms: [S, R, 5] Times in each phase.
+            transfer_ms: [S, R] Transfer times.
+            work: [S] Tokens or samples of a step; 0 where they are unknown.
+
+        Returns:
+            [7, S, 1] in ms, in the order of PAST_SERIES.
+
         """
         times = np.empty((len(PAST_SERIES), len(phases_ms)))
         # Of two ranks, the lower median is the faster one, so that one slow rank does not change it.
@@ -119,7 +135,14 @@ class Clip:
         self._blocks = 0
 
     def __call__(self, excess: Floats, baseline: Floats, step_ms: float) -> Floats:
-        """Return a block of values [P, S, R], clipped around the baseline [P, R]."""
+        """Return a clipped block.
+
+        Args:
+            excess: [P, S, R] Values of the block.
+            baseline: [P, R] Level to clip around.
+            step_ms: Typical length of a step.
+
+        """
         sample = sample_of(excess.shape[2])
         around = excess - baseline[:, None]
         spread = SIGMAS_PER_MAD * row_medians(np.abs(around[..., sample]).reshape(len(excess), -1))

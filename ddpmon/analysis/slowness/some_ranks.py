@@ -48,7 +48,13 @@ def describe_ranks(
 ) -> list[Slowdown]:
     """Describe a group of slow ranks: the present slowdown, and one before it that has ended since the last judgement.
 
-    `ended` are slowdowns that had ended before; they may be earlier stretches of a recurring slowdown.
+    Args:
+        rows: The run.
+        group: The slow ranks.
+        peers: Columns of the ranks to compare them with.
+        hosts: Host of each rank.
+        ended: Slowdowns that had ended before; they may be earlier stretches of a recurring slowdown.
+
     """
     excess = excess_over(rows, group.columns, peers)
     start, before = rows.index(group.first), group.before
@@ -115,6 +121,13 @@ def _rhythm_of_a_phase(
     """Return the slow steps of the first phase that is slow at regular intervals, and the rhythm; None: there is none.
 
     Longer and rarer pauses in another phase may hide the rhythm in own time.
+
+    Args:
+        rows: The run.
+        excess: Excess of the slow ranks.
+        start: Row near which they became slow.
+        before: Their description at the last judgement.
+
     """
     for phase in excess.phases_ms[start:].mean(axis=0).argsort()[::-1].tolist():
         values, noise = excess.phases_ms[:, phase], excess.noise_ms[:, phase]
@@ -224,7 +237,15 @@ def _described(
 ) -> Slowdown:
     """Return the description of a slowdown, with its size, phases and cost.
 
-    `counts`, [N], has the number of slow steps in each row, and `others` the columns of other slow ranks.
+    Args:
+        rows: The run.
+        scope: Scope of the slowdown: "rank", "ranks" or "host".
+        span: The rows of the slowdown.
+        counts: [N] Number of slow steps in each row.
+        excess: Excess of the slow ranks.
+        group: The slow ranks.
+        others: Columns of other slow ranks.
+
     """
     old, before = len(rows.blocks), group.before
     before = before if before and before.since == span.since else None
@@ -276,6 +297,7 @@ def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence
 
     Returns:
         The time saved if the other slow ranks are already fixed (at least the second value), and if they stay slow.
+
     """
     if steps[-1] - steps[0] + 1 == len(steps):
         part = world.steps_between(int(steps[0]), int(steps[-1]) + 1)

@@ -49,8 +49,10 @@ def uncertain(freedom: Floats, z: Floats) -> Floats:
 def mean_correlation(products: Floats | Ints, memory: float) -> float:
     """Return the variance of a weighted sum of correlated steps, as a share of its value for perfect correlation.
 
-    `products`, [S], are sums of the products of weights that are 0, 1, 2, … steps apart: S, S - 1, S - 2, … for a mean.
-    The noise's correlation falls to 1/e within `memory` steps.
+    Args:
+        products: [S] Sum of the products of weights that are 0, 1, 2, … steps apart; S, S - 1, S - 2, … for a mean.
+        memory: Number of steps within which the noise's correlation falls to 1/e.
+
     """
     first = float(products[0])
     return (2 * float(products @ np.exp(-np.arange(len(products)) / memory)) - first) / (len(products) * first)
@@ -87,9 +89,13 @@ class _Memory:
         return rates
 
     def squares(self, contrasts: Float32s, usual: Floats | Float32s, slow: Bools) -> Floats | Float32s:
-        """Return the squares of contrasts, clipped by their mean [P, K, 1], to which a fault then adds little.
+        """Return the squares of contrasts, clipped so that a fault adds little to their mean.
 
-        `slow`, [P, R], is true for ranks with a signal.
+        Args:
+            contrasts: [P, K, R] Contrasts of a block.
+            usual: [P, K, 1] Their mean square.
+            slow: [P, R] True for ranks with a signal.
+
         """
         limit = np.where(slow[:, None], usual, MAX_SQUARE_RATIO * usual)
         limit[:, self.looks[: contrasts.shape[1]] == 0] = np.inf
@@ -127,12 +133,16 @@ class PeerSpread:
         """Return the contrasts minus their median over ranks, their variance, and how heavy their tails are.
 
         Contrasts are already relative to the median of the other ranks. If nearly half of the ranks are slow, that
-        median shifts the contrasts of all other ranks equally; subtracting their median removes this shift. The
-        variance is at least `floor`.
+        median shifts the contrasts of all other ranks equally; subtracting their median removes this shift.
+
+        Args:
+            contrasts: [P, K, R] Contrasts of a block.
+            floor: Smallest variance.
 
         Returns:
             [P, K, R] contrasts; their variance, [P, K, R], or [P, K, 1] if it is measured on a sample of ranks; and [P,
             K] the factor for heavy tails, which the variance already includes.
+
         """
         ordered = np.sort(contrasts[..., self._sample], axis=2)
         count, ranks = ordered.shape[1:]
@@ -143,9 +153,13 @@ class PeerSpread:
         return contrasts - middle[..., None].astype(np.float32), measured, tails
 
     def learn(self, contrasts: Float32s, slow: Bools, ready: Bools) -> None:
-        """Learn from the squares of a block's contrasts, [P, K, R].
+        """Learn from the squares of these contrasts.
 
-        `slow`, [P, R], is true for ranks with a signal, and `ready`, [K], for contrasts that were tested.
+        Args:
+            contrasts: [P, K, R] Contrasts of a block.
+            slow: [P, R] True for ranks with a signal.
+            ready: [K] True for contrasts that were tested.
+
         """
         count = contrasts.shape[1]
         usual = self._squares[:, :count].mean(axis=2, keepdims=True)

@@ -87,7 +87,13 @@ class StepNoise:
         self._now += NOW_RATE * (white[:, self._sample].mean(axis=1) - self._now)
 
     def learn_wandering(self, around: Floats, slow: Bools) -> None:
-        """Learn wandering noise from values minus the baseline [P, BLOCK_STEPS, R], less from ranks with a signal."""
+        """Learn wandering noise.
+
+        Args:
+            around: [P, BLOCK_STEPS, R] Values minus the baseline.
+            slow: [P, R] True for ranks with a signal.
+
+        """
         product = (np.square(around.sum(axis=1)) - np.square(around).sum(axis=1)) / (BLOCK_STEPS * (BLOCK_STEPS - 1))
         product = np.where(slow, np.minimum(product, self._wandering[0]), product)
         self._waiting.append(mean_of_others(product[:, self._sample], each=self._each))
@@ -104,12 +110,16 @@ class StepNoise:
 
         The first bound is the measured variance minus that of white noise. The second follows from the correlation of
         the other ranks' steps plus UNSEEN_STEP_ERRORS standard errors. A rank with more white noise than others gets a
-        proportionally larger variance. `most`, [P, K, R] or [P, K, 1], is the largest variance that is consistent with
-        the measurement, and `tails`, [P, K], the factor by which heavy tails enlarge it.
+        proportionally larger variance.
+
+        Args:
+            most: [P, K, R] or [P, K, 1] The largest variance of contrasts that is consistent with their measurement.
+            tails: [P, K] The factor by which heavy tails enlarge a variance.
 
         Returns:
             [P, K, R] or [P, K, 1] the variance for a typical rank; [P, R] the variance of each rank as a multiple of
             it.
+
         """
         count = most.shape[1]
         white, wandering = (each[:count, None] for each in noise_of_contrasts())

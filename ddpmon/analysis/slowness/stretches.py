@@ -78,8 +78,12 @@ def stretches(
 ) -> Stretches:
     """Label each row as slow or usual: the most likely labels, where each change of label needs EVIDENCE.
 
-    The series (see `Excess.series`) became slow near the row `start`. `level_ms` is the excess of a slow step as last
-    described, if all steps were slow.
+    Args:
+        rows: The run.
+        series: The result of `Excess.series`.
+        start: Row near which it became slow.
+        level_ms: Excess of a slow step as last described, if all steps were slow.
+
     """
     values, noise, memory = series
     by_step = steps_apart(rows, values, noise, start)
@@ -104,10 +108,16 @@ def stretches(
 def _slow_rows(
     values: Floats, variance: Floats, steps: Ints, start: int, level_ms: float | None, known: float
 ) -> tuple[Bools, float]:
-    """Label rows as slow or usual by their excess and its variance, [N]; return the labels and the excess of slow rows.
+    """Label rows as slow or usual, and return the labels and the excess of the slow rows.
 
-    The excess of a slow step was last described as `level_ms`. `known` is a log likelihood ratio that is added at the
-    row `start`, as prior evidence that it is slow.
+    Args:
+        values: [N] The excess.
+        variance: [N] Its variance in each row.
+        steps: [N] Number of steps in each row.
+        start: Row near which it became slow.
+        level_ms: Excess of a slow step as last described; None if unknown.
+        known: Log likelihood ratio to add at the row `start`, as prior evidence that it is slow.
+
     """
     firsts = [series_median(values[start : start + count]) for count in LEVEL_STEPS]
     level, usual = max(*firsts, level_ms or 0.0), 0.0
@@ -132,8 +142,13 @@ def steps_apart(
 ) -> Stretches | None:
     """Label each step by itself; None unless slow and usual steps are far apart and usual ones as fast as the peers.
 
-    `values` are the excess and `noise` the standard deviations of a step, [N]. With `beside_pauses`, the most frequent
-    size of slow steps counts, and longer and rarer pauses are ignored.
+    Args:
+        rows: The run.
+        values: [N] The excess.
+        noise: [N] Standard deviation of a step.
+        start: Row near which the ranks became slow.
+        beside_pauses: True to find the most frequent size of slow steps, and ignore longer and rarer pauses.
+
     """
     first = max(start, len(rows.blocks))
     some = values[first:]
@@ -169,7 +184,9 @@ def steps_apart(
 def _most_likely(ratios: Floats) -> Bools:
     """Return the most likely states, True for slow, of a chain with two states, [N] (Viterbi, 1967).
 
-    The log likelihood ratios, [N], are those of slow against usual.
+    Args:
+        ratios: [N] Log likelihood ratio of slow against usual in each row.
+
     """
     favour, each = 0.0, []
     for ratio in ratios.tolist():

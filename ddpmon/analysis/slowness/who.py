@@ -58,7 +58,14 @@ class _Change:
 
 
 def slow_groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
-    """Return the groups of ranks that are slow compared with the others, by the signals and the last judgement."""
+    """Return the groups of ranks that are slow compared with the others.
+
+    Args:
+        rows: The run.
+        signals: The changes that the detector is certain of.
+        before: The slowdowns of the last judgement.
+
+    """
     column = {rank: place for place, rank in enumerate(rows.world.ranks)}
     found = [
         Group(tuple(column[rank] for rank in one.ranks), one.since, one.changed, one, one.phase)
@@ -245,6 +252,7 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     Returns:
         [R] the rises, empty if there are too few rows before or after; and the standard error of a rise, as a median
         deviation.
+
     """
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
         return np.empty(0), 0.0

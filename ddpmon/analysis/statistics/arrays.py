@@ -27,6 +27,7 @@ def middle_values(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Num
 
     Returns:
         The lower neighbour, the median and the upper neighbour.
+
     """
     count = values.shape[1]
     half = count // 2

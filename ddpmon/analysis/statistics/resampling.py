@@ -52,7 +52,12 @@ class Resampled:
 
 
 def resampled(values: Floats) -> Resampled:
-    """Resample a run by drawing blocks of its positive values, [S], in the order of the steps."""
+    """Resample a run by drawing blocks of its steps.
+
+    Args:
+        values: [S] Positive values in the order of the steps.
+
+    """
     size = len(values)
     block = min(size, max(block_length(values), block_length(np.sign(values - np.median(values)))))
     random = np.random.default_rng(SEED)
@@ -86,9 +91,16 @@ def _of_so_few(blocks: float) -> float:
 
 
 def resampled_ratio(over: float, overs: Floats, under: float, unders: Floats) -> Ratio:
-    """Return over / under, with the interval of the ratios of all pairs of their resampled values.
+    """Return over / under, with the interval of the ratios of all pairs of resampled values.
 
     Swapping the arguments gives the inverse ratio and interval.
+
+    Args:
+        over: The numerator.
+        overs: Resampled values of the numerator.
+        under: The denominator.
+        unders: Resampled values of the denominator.
+
     """
     logs = np.log(overs)[:, None] - np.log(unders)[None, :]
     tail = (1 - INTERVAL_SHARE) / 2

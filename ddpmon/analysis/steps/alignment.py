@@ -76,7 +76,13 @@ class Aligner:
                     self._last[rank], self._last_end_us[rank] = step.step, step.end_us
 
     def add_rows(self, ranks: Ints, table: Table) -> None:
-        """Add rows of several ranks, [N] each, in the order of their steps."""
+        """Add rows of several ranks, in the order of their steps.
+
+        Args:
+            ranks: [N] Rank of each row.
+            table: [N] The rows.
+
+        """
         new = table["step"] > self._closed
         ranks, table = ranks[new], table[new]
         if not len(table):

@@ -34,7 +34,13 @@ class BucketTimes:
 
 
 def bucket_times(rows: Iterable[Mapping[int, Step]], layouts: Layouts) -> BucketTimes:
-    """Return the mean times of the buckets over all ranks and steps. Steps without buckets are left out."""
+    """Return the mean times of the buckets over all ranks and steps.
+
+    Args:
+        rows: Steps by rank; those without buckets are left out.
+        layouts: Layout of each bucket.
+
+    """
     means: dict[tuple[int, int], _Means] = {}
     total_bytes = total_us = 0
     ranks = 0

@@ -55,13 +55,25 @@ class Clocks:
     def __init__(self, reference: str = "") -> None:
         """Start without any points.
 
-        All clocks are converted to that of the host `reference`; if it has no rank, the host of the first rank is used.
+        Args:
+            reference: Host whose clock all others are converted to; if it has no rank, the host of the first rank is
+                used.
+
         """
         self.reference = reference
         self._hosts: dict[str, _HostClock] = {}
 
     def offsets_us(self, rows: Rows, hosts: Mapping[int, str]) -> Ints | None:
-        """Fit further steps, and return the offsets [S, R] to add to the times of ranks; None if all share a clock."""
+        """Fit further steps and return the offsets to add to the times of ranks.
+
+        Args:
+            rows: Steps in rising order.
+            hosts: Host of each rank.
+
+        Returns:
+            [S, R] µs; None where all ranks share a clock.
+
+        """
         names = [hosts.get(rank, "") for rank in rows.ranks]
         if len(set(names)) < 2:
             return None
@@ -147,7 +159,10 @@ class _HostClock:
     def learn(self, mine: Ints, reference: Ints) -> None:
         """Add points and fit the line anew; after a jump of the clock, forget all points before it.
 
-        Both arguments are ends and arrivals of the same steps, [2, S], as returned by `_syncs`.
+        Args:
+            mine: [2, S] Ends and arrivals by this host's clock, as returned by `_syncs`.
+            reference: [2, S] Ends and arrivals of the same steps by the reference clock.
+
         """
         both = (mine[0] != NEVER) & (reference[0] != NEVER)
         if not both.any():
@@ -169,6 +184,7 @@ def _syncs(rows: Rows, host_of: Ints) -> Ints:
     Returns:
         [2, S, H] The end of a step's gradient synchronisation on each host's first rank to leave it, and the arrival of
         the host's last rank; NEVER in place of an end where there was none.
+
     """
     ends, arrivals = np.full(rows.table.size, NEVER), np.full(rows.table.size, -NEVER)
     owner, syncs = rows.syncs()

@@ -49,7 +49,12 @@ class Work:
 def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms: Floats) -> Iterator[Work]:
     """Yield a comparison of the tokens and of the samples of slow ranks with their peers', if they were counted.
 
-    `over_ms`, [5], is the excess of the slow ranks in each phase.
+    Args:
+        world: The steps in which the ranks are slow.
+        columns: The slow ranks.
+        peers: The ranks to compare them with.
+        over_ms: [5] Excess of the slow ranks in each phase.
+
     """
     for unit, counts in (("tokens", world.tokens), ("samples", world.samples)):
         mine, theirs = (series_median(counts[:, ranks].mean(axis=0)) for ranks in (columns, peers))
@@ -77,7 +82,14 @@ class Even:
 
 
 def even_distribution(world: World, unit: str, column: int) -> Even | None:
-    """Return the even distribution of samples or tokens over the ranks; None if some rank has no counted work."""
+    """Return the even distribution of work over the ranks; None if some rank has no counted work.
+
+    Args:
+        world: The steps whose work is distributed.
+        unit: "samples" or "tokens".
+        column: Column of the slow rank.
+
+    """
     counts = (world.tokens if unit == "tokens" else world.samples).mean(axis=0)
     if not (counts > 0).all():
         return None
@@ -92,7 +104,15 @@ def even_batches(total: int, item_ms: Sequence[float]) -> list[int]:
     """Distribute `total` items so that the slowest rank takes the shortest time: minimise max(m_i t_i).
 
     First, every rank gets the whole items that it completes in the best possible time of all ranks together. Each of
-    the remaining items goes to the rank that would complete it first. Each rank's time for one item is above zero.
+    the remaining items goes to the rank that would complete it first.
+
+    Args:
+        total: Number of items.
+        item_ms: Time that each rank takes for one item, above zero.
+
+    Returns:
+        The number of items of each rank.
+
     """
     speed = sum(1 / ms for ms in item_ms)
     counts = [int(total / speed / ms) for ms in item_ms]

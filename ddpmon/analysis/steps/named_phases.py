@@ -66,8 +66,14 @@ def explaining_phase(
 ) -> NamedPhase | None:
     """Return the named phase in which a rank loses most of its excess; None if there is none.
 
-    Other late ranks do not count as peers. The rank is late from the first to the last of `steps`, by `over_ms` of a
-    step.
+    Args:
+        named: Times of the named phases.
+        world: The window.
+        rank: The late rank.
+        with_ranks: Other late ranks, which do not count as peers.
+        steps: First and last step of the stretch in which it is late.
+        over_ms: Excess of its step time over that of its peers, in ms.
+
     """
     first, end = np.searchsorted(world.step, (steps[0], steps[1] + 1)).tolist()
     means = named.mean_ms(world.steps_between(first, end))

@@ -118,6 +118,7 @@ def loss_trend(world: World) -> tuple[float | None, bool | None]:
 
     Returns:
         The mean loss, None if there is no loss; and True if it falls, False if it rises, None if undecided.
+
     """
     rows = world.has_loss.all(axis=1)
     means = world.loss.mean(axis=1)[rows]

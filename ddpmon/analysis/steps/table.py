@@ -137,7 +137,13 @@ class Rows:
     """Consecutive steps of the same ranks, one row per step and one column per rank."""
 
     def __init__(self, ranks: Sequence[int], steps: Sequence[Sequence[Step]]) -> None:
-        """Pack records into rows; `steps[i][j]` is the record of `ranks[j]` in the i-th step."""
+        """Pack records into rows.
+
+        Args:
+            ranks: Rank of each column.
+            steps: `steps[i][j]` is the record of `ranks[j]` in the i-th step.
+
+        """
         flat = list(chain.from_iterable(steps))
         rows = [row_of(step) for step in flat]
         odd = {place: flat[place] for place, row in enumerate(rows) if row is None}
@@ -211,6 +217,7 @@ class Rows:
         Returns:
             [N] for each synchronisation, the index of its record in the flattened table, rising; and [N, 4] its fields
             KIND, ARRIVAL, END and PAYLOAD.
+
         """
         flat = self.table.ravel()
         inside = np.arange(SYNCS) < flat["sync_count"][:, None]

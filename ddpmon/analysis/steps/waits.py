@@ -41,6 +41,7 @@ def split_waits(
             ends at the same moment everywhere, so the ends of their steps are set to the world's.
         whole: True if every rank of the world has sent records, so that the last to arrive is among these; or [S] for
             each step. If not, lateness and the critical rank refer to these ranks only.
+
     """
     shape = rows.table.shape
     end, length = rows.integer_field("end_us"), rows.integer_field("length_us")

@@ -33,10 +33,17 @@ MAX_LEADS = 6
 def gain_if_like_peers(
     world: World, columns: int | Sequence[int], phase: str | None = None, seen: World | None = None
 ) -> float:
-    """Return the speedup of the window if the own time of some ranks, or a phase of it, were like that of their peers.
+    """Return the speedup of the window if the own time of some ranks were like that of their peers.
 
-    The dependence of transfer on the lead is estimated from the steps in `seen`; None: those of the window. The result
-    is 1.0 where there is no gain.
+    Args:
+        world: The window.
+        columns: Columns of the ranks whose own time is replaced.
+        phase: The phase whose time is replaced; None: all of own time.
+        seen: Steps from which the dependence of transfer on the lead is estimated; None: those of the window.
+
+    Returns:
+        1.0 where there is no gain.
+
     """
     fixed = [columns] if isinstance(columns, int) else list(columns)
     peers = np.delete(np.arange(len(world.ranks)), fixed)
@@ -67,10 +74,17 @@ def gain_with_even_transfer(world: World) -> float:
 
 
 def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats]:
-    """Return the typical transfer time as a function of the lead, [S] each: medians over steps with similar leads.
+    """Return the typical transfer time as a function of the lead: medians over steps with similar leads.
 
-    Each median is shrunk towards the median of all steps according to its standard error (James and Stein, 1961). The
-    result has at most MAX_LEADS leads, and the transfer times at them.
+    Each median is shrunk towards the median of all steps according to its standard error (James and Stein, 1961).
+
+    Args:
+        lead_ms: [S] Time by which the last rank exceeds a typical one.
+        transfer_ms: [S] Transfer time of the same steps.
+
+    Returns:
+        The leads and the transfer times at them, at most MAX_LEADS each.
+
     """
     order: Ints = np.argsort(lead_ms, kind="stable")
     parts = np.array_split(order, min(MAX_LEADS, max(1, len(order) // PART_STEPS)))
@@ -147,10 +161,17 @@ class Timeline:
 
 
 def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
-    """Return the timeline of the last steps of a world, with the own time of late ranks, or a late host, replaced.
+    """Return the timeline of the last steps of a world.
 
     Columns are ordered by their mean wait over these steps, because the rank that arrives last has waited least. In a
     single step for which no finding names a rank, the critical rank's time is replaced.
+
+    Args:
+        world: The window.
+        steps: Maximum number of steps.
+        late: The ranks whose own time is replaced by their peers'.
+        host: Host of these ranks, if the host as a whole is late.
+
     """
     part = world.last_steps(steps)
     order = np.argsort(part.wait_ms.mean(axis=0), kind="stable").tolist()

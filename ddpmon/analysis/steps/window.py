@@ -62,9 +62,14 @@ class Window:
         self._sums = {name: np.empty((self._capacity, *getattr(part, name).shape[1:])) for name in MEANED}
 
     def as_world(self, seconds: float | None = None, at_least: int = MIN_WINDOW_STEPS) -> World | None:
-        """Return the steps of the window, or those that ended in its last `seconds`; None if the window is empty.
+        """Return the steps of the window, or only the recent ones; None if the window is empty.
 
         The arrays are views that the next append may overwrite.
+
+        Args:
+            seconds: Return only the steps that ended in the last `seconds` of the window.
+            at_least: Minimum number of steps to return with `seconds`, if the window has so many.
+
         """
         if self._first == self._end:
             return None
