@@ -25,7 +25,13 @@ class Publisher:
     """The process that publishes a run. Without a destination, no process is started."""
 
     def __init__(self, run: runs.Run, places: Mapping[str, str | None]) -> None:
-        """Start the process if the options of `ddpmon publish` in `places`, by their names, have a destination."""
+        """Start the process if there is a destination.
+
+        Args:
+            run: The run.
+            places: Values of the options of `ddpmon publish`, by option name.
+
+        """
         self._run = run
         self._log: Path = runs.run_dir(run.id) / "logs" / "publish.log"
         options = [f"--{name}={place}" for name, place in places.items() if place]

@@ -30,9 +30,12 @@ class StandardStream:
     """A standard stream that cannot be written to raises OutputError, or is ignored if it `survives`."""
 
     def __init__(self, stream: TextIO | None, *, survives: bool = False) -> None:
-        """Wrap a stream, which is None if its descriptor was closed when Python started.
+        """Wrap a stream.
 
-        One that `survives` discards text that cannot be written, and raises nothing.
+        Args:
+            stream: The stream; None if its descriptor was closed when Python started.
+            survives: Discard text that cannot be written, and raise nothing.
+
         """
         self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115  open to the end
         self._broken = OSError(errno.EBADF, os.strerror(errno.EBADF)) if stream is None else None

@@ -47,10 +47,12 @@ class Part(NamedTuple):
 
 
 def write_bundle(run: Run, path: Path, *, whole: bool = False) -> list[Part]:
-    """Write the file, with a recording of any size if `whole`; return a list of its contents.
+    """Write the file; return a list of its contents. Raise OSError if it cannot be written.
 
-    Raises:
-        OSError: The file cannot be written.
+    Args:
+        run: The run.
+        path: The file.
+        whole: Include a recording of any size.
 
     """
     with (

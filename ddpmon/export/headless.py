@@ -66,10 +66,14 @@ class Lines:
         self._measured = ""
 
     def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
-        """Return the lines to print at the moment `at` of a clock that does not go back.
+        """Return the lines to print now.
 
-        If the hub has been silent for longer than STALE_S, or if its answers cannot be used because of `refused`, a
-        message replaces the state.
+        Args:
+            snapshot: The newest snapshot, if there is one.
+            at: Now, in seconds of a clock that does not go back.
+            silent_s: Seconds since the hub's last answer. After STALE_S, a message replaces the state.
+            refused: Reason why the hub's answers cannot be used, or "".
+
         """
         if refused or (snapshot is not None and silent_s > STALE_S):
             if at < self._next_at:

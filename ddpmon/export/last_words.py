@@ -30,7 +30,10 @@ class LastWords:
 def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
     """Return the last output of the rank that failed first; without such a rank, that of the command itself.
 
-    `rank` is that rank according to the recording; None is the one that torchrun names.
+    Args:
+        run: The run.
+        rank: The rank that failed first according to the recording; None for the one that torchrun names.
+
     """
     logs = runs.run_dir(run.id) / "logs"
     launcher = logs / "launcher.log"

@@ -13,7 +13,15 @@ from ddpmon.plain import plain
 
 
 def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: float) -> list[str]:
-    """Return the stacks as lines; those of ranks that did not answer just now (`fresh`) come last, with their age."""
+    """Return the stacks as lines.
+
+    Args:
+        views: The stack of each rank.
+        fresh: Ranks that answered just now.
+        world_size: Number of ranks.
+        now: Unix time, for the age of the other stacks.
+
+    """
     stacks = {view.rank: view.stack for view in views if view.rank in fresh and view.stack}
     lines: list[str] = []
     for ranks in groups_by_stack(stacks):

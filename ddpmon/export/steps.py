@@ -41,10 +41,11 @@ class Piece:
 
 
 def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
-    """Yield all steps, including each process's first one, or at most the `last` ones of the latest attempt.
+    """Yield all steps, including each process's first one. Raise RecordingError if they cannot be read.
 
-    Raises:
-        RecordingError: The steps cannot be read.
+    Args:
+        recording: The recording.
+        last: Yield at most this many steps, of the latest attempt only.
 
     """
     attempts: dict[int, dict[int, RankProcess]] = {}

@@ -14,9 +14,12 @@ _MOST = 6
 
 
 def place_labels(of: Callable[[float], str], columns: int) -> str:
-    """Return the labels of evenly spaced places in a line of `columns`; the first and the last are at its edges.
+    """Return the labels of evenly spaced places in a line; the first and the last are at its edges.
 
-    `of` returns the label of a place: 0 is the left edge, 1 the right one.
+    Args:
+        of: Returns the label of a place: 0 is the left edge, 1 the right one.
+        columns: Width of the chart above the axis.
+
     """
     ticks = max(1, min(_MOST, columns // MIN_LABEL_DISTANCE))
     text = ""
@@ -67,7 +70,10 @@ def steps(last: int, each: int, columns: int) -> str:
 def moments_at(seconds: Sequence[float | None], columns: int) -> str:
     """Return the labels of columns whose times since the run's start are known at even distances.
 
-    `seconds` has the times from the left edge to the right. If one of them is None, the result is "".
+    Args:
+        seconds: Times of evenly spaced places from the left edge to the right. If one is None, the result is "".
+        columns: Width of the chart above the axis.
+
     """
     known = [value for value in seconds if value is not None]
     if len(known) < max(2, len(seconds)):

@@ -236,9 +236,13 @@ _UNUSED = re.compile(r"tab|backspace|delete|insert|f\d+")
 
 
 def idle_reason(name: str, character: str, frame: Frame) -> str:
-    """Return why the key `name` of Textual does nothing on the current screen; "" if it does something.
+    """Return why a key does nothing on the current screen; "" if it does something.
 
-    `character` is what the key types; "" if it types nothing.
+    Args:
+        name: The key, as Textual names it.
+        character: The character that it types; "" if it types none.
+        frame: The current frame.
+
     """
     rows = [key for key in SCREEN_KEYS if name in key.keys.split(",")]
     here = [key for key in rows if frame.view in key.views]

@@ -58,7 +58,11 @@ class Worsening:
 def notification_sequence(way: str, snapshot: Snapshot, environ: Mapping[str, str]) -> str:
     """Return the characters that notify the user of a snapshot; "" if there are none.
 
-    `way` is the value of `--notify`, and the variables in `environ` identify the terminal.
+    Args:
+        way: The value of `--notify`.
+        snapshot: The snapshot that is news.
+        environ: The environment variables that identify the terminal.
+
     """
     written = _BELL if way in {"bell", "both"} else ""
     if way not in {"desktop", "both"}:

@@ -147,7 +147,14 @@ DARK, LIGHT, ANSI, NONE = (Palette(colours) for colours in (_DARK, _LIGHT, _ANSI
 
 
 def pick_palette(theme: Theme, *, ansi: bool, no_color: bool) -> Palette:
-    """Return the palette for a theme: without colours, or the terminal's own sixteen (`ansi`), if those are in use."""
+    """Return the palette for a theme and the terminal's abilities.
+
+    Args:
+        theme: The current theme of Textual.
+        ansi: True if the terminal's own sixteen colours are used.
+        no_color: True if no colours may be used.
+
+    """
     if no_color:
         return NONE
     if ansi:

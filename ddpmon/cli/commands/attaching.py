@@ -106,9 +106,13 @@ def _wait_for_steps(run: Run) -> None:
 
 
 def _attached(pid: int, quiet: bool, **options: Any) -> Run:
-    """Attach to the job of a process; return its run once the probe was injected into all ranks, or refused.
+    """Attach to a job; return its run once the probe was injected into all ranks, or refused.
 
-    Print no progress if `quiet`, because a dashboard will show it. The options are those of `attach.start.attach`.
+    Args:
+        pid: A process of the job.
+        quiet: Print no progress, because a dashboard will show it.
+        **options: Options of `attach.start.attach`.
+
     """
     from ddpmon.attach import start, waiting
 

@@ -26,9 +26,13 @@ def relay(run: str | None) -> int:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_obj
 def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -> None:
-    """Run a command of ddpmon on this machine for a user on another one, whose terminal has so many columns.
+    """Run a command of ddpmon on this machine for a user on another one.
 
-    `main` runs the command line in sys.argv.
+    Args:
+        main: Runs the command line in sys.argv.
+        columns: Width of the user's terminal.
+        words: The command and its arguments.
+
     """
     from ddpmon.remote.remote_command import begin
 

@@ -56,7 +56,13 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
 def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
     """Write points until the run ends or a signal comes; return None if there was nothing to write.
 
-    `begin` opens the trackers once there is data of rank 0: only the root hub, which has it, knows all ranks.
+    Nothing is written before there is data of rank 0, because only the root hub, which has it, knows all ranks.
+
+    Args:
+        run: The run.
+        begin: Opens the trackers.
+        every_s: Seconds between two points.
+
     """
     from ddpmon.cli.watching import Signals
     from ddpmon.export.trackers import live_point

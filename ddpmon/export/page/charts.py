@@ -117,8 +117,11 @@ def heat_map(heat: HeatView) -> Chart:
 def through_time(series: SeriesView, lengths: SeriesView | None, end_s: float) -> Chart:
     """Draw the median and the range of all ranks over time. The tooltip of a point names the most extreme rank.
 
-    The lengths of steps show where pauses are; they may be missing. `end_s` is the end of the time axis, in seconds
-    since the run started.
+    Args:
+        series: The quantity.
+        lengths: The lengths of steps, to find pauses; None if they were not measured.
+        end_s: End of the time axis, in seconds since the run started.
+
     """
     row = QUANTITIES.get(series.name)
     scale = row.unit.screen if row else 1.0

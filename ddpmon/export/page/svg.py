@@ -57,7 +57,11 @@ def legend(entries: Sequence[tuple[str, str]]) -> Markup:
 def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[float]:
     """Return round values for the ticks of an axis, from the lowest to the highest value.
 
-    The first fitting one of `distances` is between two ticks, or a round multiple of the last of them.
+    Args:
+        low: The lowest value.
+        high: The highest value.
+        distances: Distances between ticks to choose from; then round multiples of the last one are tried.
+
     """
     span = high - low
     fitting = next((each for each in distances if span <= each * MOST_TICKS), None)
@@ -106,7 +110,14 @@ class Plot:
         self.add("polygon", points=path, **attributes)
 
     def x_axis(self, title: str, written: Callable[[float], str], distances: Sequence[float] = ()) -> None:
-        """Draw ticks below the plot, formatted by `written`, and a title. `distances` are those for `ticks`."""
+        """Draw ticks below the plot, and a title.
+
+        Args:
+            title: Name and unit of the quantity.
+            written: Formats a tick's value.
+            distances: Distances between ticks, as for `ticks`.
+
+        """
         for value in ticks(*self.x, distances):
             x = self.at_x(value)
             self.add("line", x1=x, x2=x, y1=float(TOP), y2=float(self.height - BOTTOM), stroke=_GRID)

@@ -32,9 +32,12 @@ class PathSuggester(Suggester):
     """Suggests the alphabetically first path that begins with the typed text; a folder ends with a slash."""
 
     def __init__(self, suffix: str | None = None, folder: Callable[[], str] = str) -> None:
-        """Suggest folders, and files that end in `suffix` unless it is None.
+        """Suggest paths for a field.
 
-        `folder` returns the folder where relative paths start; "" is the current one.
+        Args:
+            suffix: Ending of the files that are suggested; None suggests only folders.
+            folder: Returns the folder where relative paths start; "" is the current one.
+
         """
         super().__init__(use_cache=False, case_sensitive=True)
         self._suffix, self._folder = suffix, folder

@@ -31,9 +31,12 @@ PaneType = TypeVar("PaneType", bound=Pane)
 
 
 def panes_by_screen(place: Place, choice: ChartChoice) -> dict[ViewName, tuple[Pane, *tuple[BlockPane, ...]]]:
-    """Return the panes of each simple screen: the main pane with the cursor, and the blocks around it.
+    """Return the panes of each simple screen: one with the cursor, and the blocks around it.
 
-    World's chart and the full-screen chart share `choice`.
+    Args:
+        place: The machine whose runs are listed.
+        choice: The choices that World's chart and the full-screen chart share.
+
     """
     return {
         ViewName.RANKS: (FullTable(), RankDetail(), DeviceLanes(whole_width=True)),
@@ -55,7 +58,11 @@ _KINDS: dict[ViewName, type[Blocks]] = {
 
 
 def screens_by_name(place: Place, ask: Callable[[], None]) -> dict[ViewName, View]:
-    """Return every screen by its name; `ask` is as in `View`.
+    """Return every screen by its name.
+
+    Args:
+        place: The machine whose runs are listed.
+        ask: Fetches what the current screen requests as soon as possible, as in `View`.
 
     Raises:
         LookupError: A name has no screen, or a screen does not implement the action of one of its keys.

@@ -42,9 +42,13 @@ class View(Screen[None], metaclass=Abstract):
     """
 
     def __init__(self, ask: Callable[[], None], main: Pane, *others: Pane) -> None:
-        """Make a screen of the main pane, which has the cursor, and the panes around it.
+        """Make a screen.
 
-        `ask` fetches what the screen requests as soon as possible.
+        Args:
+            ask: Fetches what the screen requests as soon as possible.
+            main: The main pane, which has the cursor.
+            others: The panes around it.
+
         """
         super().__init__()
         self.shown = Frame()

@@ -227,7 +227,14 @@ class BigChart(ChoosingChart):
             self._go((span[1] if self._at_s is None else self._at_s) + direction * whole, series, by=direction * whole)
 
     def _go(self, at: float | None, series: ChartSeries, by: float = 0.0) -> None:
-        """Move the cursor to the moment `at` (None: the newest); the shown span follows, moved by `by` seconds."""
+        """Move the cursor to a moment, and the shown span with it.
+
+        Args:
+            at: The moment; None is the newest.
+            series: The series on the chart.
+            by: Seconds by which the shown span moves in addition.
+
+        """
         first, last = self._extent(series)
         begin, end = self._shown(series)
         if at is None or at >= last:

@@ -32,9 +32,15 @@ def bucket_span(buckets: list[BucketView]) -> tuple[float, float]:
 
 
 def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, width: int) -> Line:
-    """Draw a bucket's bar from hand-over to end, on a scale of `width` columns from `first` to `last`.
+    """Draw a bucket's bar from hand-over to end on a scale of `width` columns.
 
-    `ready` is when the last bucket was handed over, which is marked. Times are in ms after the start of the step.
+    Args:
+        bucket: The bucket.
+        first: Left end of the scale, in ms after the start of the step.
+        last: Right end of the scale.
+        ready: When the last bucket was handed over, which is marked.
+        width: Columns of the scale.
+
     """
     complete = all(finite_or_none(value) is not None for value in (bucket.launch_ms, bucket.end_ms, bucket.transfer_ms))
     if not complete or not last > first or not first <= bucket.launch_ms <= bucket.end_ms <= last:

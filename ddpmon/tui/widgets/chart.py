@@ -139,7 +139,11 @@ class Bounds:
 def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, float] | None = None) -> Bounds | None:
     """Return the edges of a chart, as logarithms if it is logarithmic; None if there is no value.
 
-    `span` is the first and the last moment on the chart; None is the whole series.
+    Args:
+        series: The series.
+        style: The form in which it is drawn.
+        span: The first and the last moment on the chart; None for the whole series.
+
     """
     inside = [span is None or span[0] <= at <= span[1] for at in series.seconds]
     lows, medians, highs = (

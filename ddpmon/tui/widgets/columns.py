@@ -171,7 +171,11 @@ def gone_first(rank: RankView) -> int:
 def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView], int] = gone_first) -> list[RankView]:
     """Sort ranks, which are given by number.
 
-    `trouble` returns a sort key that puts ranks with problems first, for orders that ask for that.
+    Args:
+        ranks: The ranks.
+        sort: The order.
+        trouble: Returns a sort key that puts ranks with problems first, for orders that ask for that.
+
     """
     column = RANK_COLUMNS[sort.column]
     having: list[RankView] = []
@@ -198,9 +202,13 @@ def host_column(ranks: Iterable[RankView]) -> RankColumn:
 
 
 def fit_columns(keep: Mapping[str, int], ranks: list[RankView], width: int) -> list[RankColumn]:
-    """Return the columns of `keep` that fit into a width; those with the highest numbers are dropped first.
+    """Return the columns that fit into a width.
 
-    GPU columns appear only if a rank has a GPU, the exit only if a rank failed.
+    Args:
+        keep: Names of columns in their order; the columns with the highest numbers are dropped first.
+        ranks: The listed ranks. GPU columns appear only if a rank has a GPU, the exit only if a rank failed.
+        width: The available width, in columns of the screen.
+
     """
     with_gpu = any(rank.has_gpu_sample or rank.device.startswith("cuda") for rank in ranks)
     with_exit = any(map(rank_marks.has_failed, ranks))

@@ -52,7 +52,11 @@ def _left(value: float) -> str:
 def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float | None = None) -> list[Branch]:
     """Return the tree from its root: parallel = load balance x communication, load balance = persistent x moving.
 
-    `slowest` is the rank with the most own time, and `over` its excess over the median of the others, as a fraction.
+    Args:
+        efficiency: The efficiencies.
+        slowest: The rank with the most own time.
+        over: Excess of that rank's own time over the median of the others, as a fraction.
+
     """
     e = efficiency
     persistent = "no rank is slow for long"

@@ -47,7 +47,13 @@ class DeviceLanes(SampledLanes):
     """The lanes of the ranks that are visible in the list."""
 
     def __init__(self, *, whole_width: bool = False, id: str | None = None) -> None:
-        """Make the lanes; those of the `whole_width` stand below other content, and no key changes them."""
+        """Make the lanes.
+
+        Args:
+            whole_width: True for lanes that take the whole width below other content, and that no key changes.
+            id: Textual's id of the widget.
+
+        """
         super().__init__(id=id)
         self._whole_width = whole_width
 

@@ -125,7 +125,14 @@ def failure(
 ) -> list[Line]:
     """Draw the failure of a rank: title, how it ended, the end of the traceback, cause and next step.
 
-    `alike` are the ranks that `failed_alike` returned. Without a finding, the exception's message is the cause.
+    Args:
+        rank: The rank.
+        alike: The ranks that `failed_alike` returned.
+        world_size: Number of ranks.
+        width: Columns.
+        height: Maximum number of lines.
+        finding: The finding about the failure; without one, the exception's message is the cause.
+
     """
     exit_ = rank.exit or Exit()
     host = plain_text(rank.host)

@@ -49,7 +49,11 @@ class EventList(Pane):
 def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> str:
     """Describe a finding's first step, its duration in steps, and its cost; "" if none of these is known.
 
-    A lasting finding counts up to the run's last step.
+    Args:
+        finding: The finding.
+        last_step: The run's last step, up to which a lasting finding counts.
+        ended: True if the run has ended.
+
     """
     facts = []
     if finding.since_step is not None:

@@ -25,7 +25,11 @@ _WORDS = {
 def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
     """Return the label of each row: its ranks, and its host if that differs from the row above.
 
-    `meant` adds how many of the ranks that share a row are late beyond the noise.
+    Args:
+        rows: The rows.
+        width: Maximum width in columns.
+        meant: True to add how many of the ranks that share a row are late beyond the noise.
+
     """
     hosts, before = [], ""
     for row in rows:
@@ -61,9 +65,14 @@ def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
 
 
 def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: bool = False) -> str:
-    """Describe a row of a map: its ranks, how often they are slow, and since when.
+    """Describe a row: its ranks, how often they are slow, and since when.
 
-    `has_value` is true if any of the row's cells has a value, `alone` if the run has only one rank.
+    Args:
+        view: The map with the row.
+        row: The row.
+        has_value: True if any of its cells has a value.
+        alone: True if the run has only one rank.
+
     """
     host = short_host(row.hosts[0]) or "no host"
     who = f"rank {row.worst} on {host}" if row.count == 1 else f"rank {row.worst}, worst of {_span(row)}"
@@ -86,7 +95,15 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: boo
 
 
 def cell_in_words(view: HeatView, row: HeatRow, column: int, cell: int) -> str:
-    """Describe the mark in a column of a row. cell: the value of the mark."""
+    """Describe the mark in a column of a row.
+
+    Args:
+        view: The map with the row.
+        row: The row.
+        column: Index of the mark in the row.
+        cell: The value of the mark.
+
+    """
     first = max(1, (view.first + column) * view.steps)
     last = min(view.last_step, (view.first + column + 1) * view.steps - 1)
     steps = f"step {numbers.count(first)}"

@@ -103,7 +103,14 @@ def rank_title(rank: RankView) -> str:
 
 
 def history_request(rank: int, steps: int, width: int) -> SeriesRequest:
-    """Return the request for the history of a rank, which gets a part of the inspection's width."""
+    """Return the request for the history of a rank.
+
+    Args:
+        rank: The rank.
+        steps: Steps per column.
+        width: Width in columns of the whole inspection, of which the history gets a part.
+
+    """
     room = _left_width(width) - LABEL_WIDTH
     return SeriesRequest((), ((rank, rank),), max(1, min(HEAT_MOST, room)), steps)
 

@@ -41,8 +41,15 @@ def level_glyph(cell: int) -> str:
 def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0.0) -> list[Line]:
     """Draw the newest values, with the newest on the right. A value has at least one dot; a gap has none.
 
-    A column with a value below the share `warn_below` of the scale is drawn as a warning. The lines are cached, because
-    samples arrive every second and frames twice as often.
+    The lines are cached, because samples arrive every second and frames twice as often.
+
+    Args:
+        cells: The values.
+        width: Columns of the screen, of two values each.
+        height: Lines.
+        role: Colour of the area.
+        warn_below: Share of the scale below which a column is drawn as a warning.
+
     """
     shown = cells[-MOMENTS * width :] if width > 0 else b""
     shown = bytes(MOMENTS * width - len(shown)) + shown

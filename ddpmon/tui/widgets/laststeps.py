@@ -72,7 +72,15 @@ def _legend(names: Mapping[str, str], space: str, gap: str) -> Line:
 
 
 def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -> Line:
-    """Draw one step of one rank, with `scale` columns per millisecond, and mark it if the rank arrived last."""
+    """Draw one step of one rank.
+
+    Args:
+        phases_ms: Length of each phase in ms, in the order of `PHASES`.
+        scale: Columns per millisecond.
+        width: Maximum width in columns.
+        last: True if the rank arrived last, which is marked.
+
+    """
     line: Line = []
     if len(phases_ms) < len(PHASES):
         return line

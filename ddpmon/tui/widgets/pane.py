@@ -131,7 +131,11 @@ class Pane(Widget, metaclass=Abstract):
     def span(self, before: list[Line], after: list[Line], width: int) -> tuple[int, int]:
         """Return the columns of a changed row to repaint, as (first, end).
 
-        `before` and `after` are lists with the old and the new row; a list is empty if there is no such row.
+        Args:
+            before: A list with the old row; empty if there was none.
+            after: A list with the new row; empty if there is none.
+            width: Width of the pane.
+
         """
         if not before or not after:
             return 0, width

@@ -14,7 +14,15 @@ _END = 1 << 20
 
 
 def moved(place: int, count: int, by: int | None, to: int | None) -> int:
-    """Return a cursor's new place after a move by a number of lines, or to a line (negative: from the end)."""
+    """Return a cursor's new place in a list.
+
+    Args:
+        place: The old place.
+        count: Length of the list.
+        by: Number of lines to move; ignored if `to` is given.
+        to: The line to move to (negative: from the end); None moves by `by`.
+
+    """
     place = place + (by or 0) if to is None else to % max(1, count)
     return max(0, min(place, count - 1))
 

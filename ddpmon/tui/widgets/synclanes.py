@@ -51,7 +51,16 @@ def lines_each(lines: int, rows: int) -> int:
 
 
 def named_lane(name: str, course: Course | None, text: Callable[[float], str], role: str, label: str) -> Lane:
-    """Return a lane with its name and its newest value on the left, both in the role `label`."""
+    """Return a lane with its name and its newest value on the left.
+
+    Args:
+        name: The name.
+        course: The values; None if nothing is known.
+        text: Formats the newest value.
+        role: Colour of the lane.
+        label: Role of name and value.
+
+    """
     cells = b"" if course is None else course.cells.rstrip(bytes([NOTHING]))
     newest = numbers.NONE
     if course is not None and cells:
