@@ -72,7 +72,13 @@ def describe_slowdowns(
 ) -> list[Slowdown]:
     """Return the current slowdowns of a run: lasting ones first, then ended ones, the costliest of each first.
 
-    The signals are the changes that the detector is certain of, and `before` is the result of the last judgement.
+    Args:
+        world: The window.
+        past: The steps before the window, as means of blocks.
+        signals: The changes that the detector is certain of.
+        hosts: Host of each rank.
+        before: The result of the last judgement.
+
     """
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)

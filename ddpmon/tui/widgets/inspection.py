@@ -54,8 +54,13 @@ def age(snapshot: Snapshot, view: StackView) -> str:
 def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, answers: bool) -> list[Line]:
     """Return the stack with its age, or a line that says why there is none.
 
-    If the user `asked` for the stack, "asking…" is shown until it arrives. `answers` is true if the rank can answer
-    now, which is impossible in a recording.
+    Args:
+        snapshot: The snapshot.
+        rank: The rank.
+        width: Columns.
+        asked: True if the user requested the stack; then "asking…" is shown until it arrives.
+        answers: True if the rank can answer now, which is impossible in a recording.
+
     """
     view = latest_stack(snapshot, rank)
     is_past = view.steps_since > 0 and (bool(view.why) or not asked)  # then the rank has moved on since

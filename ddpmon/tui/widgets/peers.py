@@ -144,8 +144,14 @@ _ROWS = (
 def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool]:
     """Draw the history of a rank and of its peers, with the newest on the right.
 
-    Return the rank's strip, its peers' strip, and whether any column is marked: one with an excess over the peers of
-    more than `over` milliseconds, unless that is None.
+    Args:
+        row: The history.
+        over: Excess over the peers in milliseconds above which a column is marked; None to mark none.
+        width: Columns.
+
+    Returns:
+        The rank's strip, its peers' strip, and whether any column is marked.
+
     """
     unit = (row.high - row.low) / (MOST - LEAST)
     values = row.cells[-width:]
