@@ -53,10 +53,14 @@ class Alerts:
         add_event: Callable[[float, str, str], None],
         urls: Sequence[str] = (),
     ) -> None:
-        """Make the alerts of a run. If there is neither a command nor a URL, there are none.
+        """Make the alerts of a run.
 
-        If there are `urls`, ddpmon's own program notifies these services instead of the command, also when the run is
-        done.
+        Args:
+            command: The program and its arguments. If it is empty and there are no URLs, there are no alerts.
+            store: The run.
+            add_event: Function that adds an event to the run.
+            urls: Services that ddpmon's own program notifies, instead of the command, also when the run is done.
+
         """
         self._command = [sys.executable, "-m", send_alert.__name__] if urls else list(command)
         self._name = "--notify" if urls else f"--on-alert {command[0]}" if command else ""

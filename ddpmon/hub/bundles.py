@@ -79,7 +79,10 @@ class Bundles:
     def make_bundles(self, *, even_empty: bool = False, sparse: bool = False) -> None:
         """Make bundles of the items and batches that were added since the last call.
 
-        `even_empty` is True if a heartbeat is due, `sparse` to merge every two samples of a rank into one.
+        Args:
+            even_empty: True to make a bundle even if it is empty, because a heartbeat is due.
+            sparse: True to merge every two samples of a rank into one.
+
         """
         while self._open or even_empty:
             even_empty = False
@@ -110,8 +113,11 @@ class Bundles:
     def next_bundle(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
         """Return the bundle to send now; None if there is none, or if too many are unrecorded.
 
-        `stopping` is True if a stop was requested on this node, `over` if the run is over here, which the last bundle
-        reports.
+        Args:
+            now_us: CLOCK_MONOTONIC of this node, in microseconds.
+            stopping: True if a stop was requested on this node.
+            over: True if the run is over on this node. The last queued bundle reports it.
+
         """
         if not self._waiting or len(self._sent) >= IN_FLIGHT:
             return None

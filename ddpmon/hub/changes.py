@@ -49,8 +49,12 @@ class Sent:
     def answer(self, shot: Snapshot, view_request: ViewRequest, base: int, level: int = 1) -> tuple[Sent, bytes]:
         """Return the state after an answer, and the answer's frame, which updates the viewer to a snapshot.
 
-        `base` is the version that the viewer says it has, or 0. `level` is that of compression, 0 if the connection
-        compresses.
+        Args:
+            shot: The snapshot to send.
+            view_request: The parts that the viewer's screen shows.
+            base: The version that the viewer says it has, or 0.
+            level: Level of compression, or 0 if the connection compresses.
+
         """
         after = Sent()
         after._rows, after._at = self._rows.copy(), self._at.copy()

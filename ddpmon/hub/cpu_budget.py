@@ -12,7 +12,13 @@ class CpuBudget:
     """Measures the CPU time of repeated work in this thread, and delays its next run accordingly."""
 
     def __init__(self, share: float, most_s: float = math.inf) -> None:
-        """Limit the work to a share of one core, but let at most `most_s` seconds pass between two runs of it."""
+        """Set the limits.
+
+        Args:
+            share: Largest share of one core that the work may take.
+            most_s: Longest time between two runs of the work, even if it then takes more than its share.
+
+        """
         self._share, self._most_s = share, most_s
         self._due = float("-inf")
 

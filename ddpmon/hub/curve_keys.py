@@ -49,7 +49,13 @@ class Keys(msgspec.Struct):
             self.admitted[key] = node if node not in taken else max(taken) + 1
 
     def node_number(self, key: str, most: int) -> int | None:
-        """Return the node number of a hub that sent its own key in `Join`; None if there are more than `most` hubs."""
+        """Return the node number of a hub that connected with the job's key, or None if there are too many hubs.
+
+        Args:
+            key: The hub's own public key, which it sends in `Join`.
+            most: Largest number of hubs.
+
+        """
         if key not in self.admitted:
             if len(self.admitted) >= most:
                 return None
@@ -108,8 +114,11 @@ class Admission:
     def __init__(self, context: zmq.Context[Socket], admitted: dict[str, int], job: str = "") -> None:
         """Start to answer ZeroMQ's requests.
 
-        `admitted` has the node of each admitted public key; later changes count too. `job` is a public key that all
-        hubs of a job share, or "" if each hub has its own. Hubs with it are UNNUMBERED.
+        Args:
+            context: The context of the sockets that are protected.
+            admitted: The node of each admitted public key. Later changes of the dict count too.
+            job: Public key that all hubs of a job share, or "" if each hub has its own. Hubs with it are UNNUMBERED.
+
         """
         self.socket: Socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)

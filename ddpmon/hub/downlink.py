@@ -82,9 +82,18 @@ _Came = tuple[Node, link.FromNode, list[NodeBlock]]
 class Downlink:
     """The links to the hubs of all other nodes.
 
-    It passes viewers' names and requests to `take_request`, whose answers are sent with `send_to_viewer`, and a rank's
-    output with the number of its node to `came`, which returns False if that was not requested or the node has no such
-    rank. With a `job_key`, that key admits other hubs, otherwise each is admitted by a key of its own.
+    Args:
+        context: ZeroMQ's context.
+        keys: This hub's keys, and the hubs it admits.
+        store: The run.
+        collector: Processes the messages of ranks.
+        epoch: Identifies this process of the hub.
+        take_request: Takes a viewer's name and its request. The answer is sent with `send_to_viewer`.
+        stop: Ends the whole run.
+        came: Takes a rank's output, and the number of its node. Returns False if the output was not requested, or the
+            node has no such rank.
+        job_key: Key that admits other hubs, or None if each is admitted by a key of its own.
+
     """
 
     def __init__(

@@ -48,7 +48,14 @@ class Nodes:
         collector: Collector,
         answer: Callable[[bytes, ToRank], None],
     ) -> None:
-        """Begin without a role. `answer` sends a message to a rank that is connected to this hub."""
+        """Begin without a role.
+
+        Args:
+            store: The run.
+            collector: Processes the messages of ranks on other nodes.
+            answer: Sends a message to a rank that is connected to this hub.
+
+        """
         self._store, self._collector = store, collector
         self._answer = answer
         self._viewers: Viewers

@@ -54,7 +54,14 @@ class ProfileRequests:
     """The latest request for a profile, and the answers to it."""
 
     def __init__(self, store: Store, ask: Callable[[RankProcess, ProfileSteps], None], folder: Path) -> None:
-        """Begin without a request. `ask` sends a rank the request; traces are written into the run's folder."""
+        """Begin without a request.
+
+        Args:
+            store: The run.
+            ask: Sends a rank the request for a profile.
+            folder: The run's folder, in which traces are written.
+
+        """
         self._store = store
         self._ask = ask
         self._folder = folder
@@ -63,9 +70,14 @@ class ProfileRequests:
         self._request: ProfileRequest | None = None
 
     def request_profiles(self, ranks: Sequence[int], steps: int, now: float, peak_flops: float = 0.0) -> None:
-        """Request profiles of ranks, or else of a slow rank and a peer, unless a request is not finished yet.
+        """Request profiles of ranks, unless another request is not finished yet.
 
-        If `peak_flops`, the peak FLOP/s of the device, is not 0, the ranks count FLOPs instead.
+        Args:
+            ranks: Ranks to profile. If it is empty, a slow rank and one of its peers are profiled.
+            steps: Number of steps.
+            now: Seconds of the hub's clock.
+            peak_flops: Peak FLOP/s of the device, to count FLOPs instead; 0 to profile.
+
         """
         if any(one.is_unanswered for one in self._asked):
             return
@@ -166,9 +178,14 @@ FOLDER = "profiles"
 
 
 def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Profile]) -> str:
-    """Write a trace of the profiles of all ranks that answered into the run's folder.
+    """Write the trace of some profiles into the run's folder, and return its path, or "" if that fails.
 
-    Return its path, or "" if that fails.
+    Args:
+        folder: The run's folder.
+        store: The run.
+        number: Number of the profile.
+        profiles: Profiles of all ranks that answered.
+
     """
     first = min(profile.first_step for profile in profiles)
     path = folder / FOLDER / f"step-{first}-{number}.json"

@@ -58,7 +58,12 @@ class SilentRanks:
         """Examine a silent rank: read its answer or signal it, and return whether there was a new stack.
 
         A rank is signalled only if it was silent at the last check too, because the hub itself may have been delayed.
-        Its current step began at `since_us`.
+
+        Args:
+            process: The rank.
+            now: Seconds of the hub's clock.
+            since_us: Beginning of the rank's current step.
+
         """
         if process.process is None or process.gone:
             return False
@@ -127,8 +132,11 @@ class SilentRanks:
     def _ask(self, process: Process, thread: int, offered_by: int = 0) -> bool:
         """Signal a process if it still exists, offered to answer and catches the signal; return whether it was sent.
 
-        The signal goes to a thread, or to the main thread if that is 0. If `offered_by` is not 0, the process with this
-        pid offered the answer.
+        Args:
+            process: The process.
+            thread: The thread to signal, or 0 for the main thread.
+            offered_by: Pid of the process that offered the answer, or 0 for the process itself.
+
         """
         offer = self._folder / f"{offered_by or process.pid}.stack"
         try:

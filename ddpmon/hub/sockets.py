@@ -96,8 +96,11 @@ class Sockets:
     def rebind_deleted(self) -> bool:
         """Bind again if the socket files were deleted, and return whether that was needed.
 
-        Without the files, existing connections still work, but new ones are impossible. Raise HeldError if another hub
-        has taken over meanwhile.
+        Without the files, existing connections still work, but new ones are impossible.
+
+        Raises:
+            HeldError: another hub has taken over meanwhile.
+
         """
         if all(self._inodes) and self._read_inodes() == self._inodes:
             return False  # Inode 0: the file disappeared right after the bind, as ZeroMQ may unlink an old one late.

@@ -42,7 +42,12 @@ class Unwatched:
         """Return the processes that run torch without the probe. If all have ended, they are returned as gone.
 
         This reads the memory maps of all processes below the command, so call it only while the run waits for ranks.
-        The processes in `rank_pids`, which the probe reports, and those below them are skipped.
+
+        Args:
+            command: The run's command.
+            rank_pids: Ranks that the probe reports. They and the processes below them are skipped.
+            now: Seconds of the hub's clock.
+
         """
         unwatched: dict[int, Unarmed] = {}
         children = proc.children()

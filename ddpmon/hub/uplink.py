@@ -48,9 +48,17 @@ _HANDSHAKES = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CLOSED | sum(_REFUSALS)
 class Uplink:
     """Sends the messages of this node's ranks and the requests of its viewers to the root.
 
-    It passes the root's requests to ranks through `locate`, its snapshots to viewers through `show`, and a request to
-    stop to `stop`; `printed` returns the output of a rank of this node. With a `job_key`, the root admits this hub by
-    that key, otherwise by its own.
+    Args:
+        context: ZeroMQ's context.
+        keys: This hub's keys.
+        registry: The run's processes.
+        epoch: Identifies this process of the hub.
+        locate: Takes a pid and a request of the root, and passes the request to that rank.
+        show: Takes a viewer and an encoded snapshot, and sends the snapshot to the viewer.
+        stop: Ends the run on this node.
+        printed: Returns the output of a rank of this node.
+        job_key: Key with which the root admits this hub, or None if the root knows this hub's own key.
+
     """
 
     def __init__(

@@ -43,9 +43,15 @@ def _no_other(_viewer: bytes, _frame: bytes) -> bool:
 class Viewers:
     """Serves the viewers that wait for a snapshot. A viewer that sends no requests costs nothing.
 
-    `build` makes the snapshot of this moment, with a version, and `with_parts` adds the parts of a view request. `ask`
-    passes a request for stacks or profiles to ranks. `relay` returns whether another hub answers a viewer's request,
-    `deliver` whether it sent a frame to a viewer of another hub.
+    Args:
+        socket: The socket to which viewers connect.
+        build: Makes the snapshot of this moment, with a version.
+        with_parts: Adds the parts of a view request to a snapshot.
+        ask: Passes a request for stacks or profiles to ranks.
+        epoch: Identifies this process of the hub.
+        relay: Takes a viewer and its request. Returns whether another hub answers it.
+        deliver: Takes a viewer and a frame. Returns whether it sent the frame to a viewer of another hub.
+
     """
 
     def __init__(

@@ -82,9 +82,15 @@ _HEAD = tuple(name for name in Changed.__struct_fields__ if name not in {"rows",
 
 
 def apply_changes(base: Snapshot | None, frame: bytes) -> Snapshot:
-    """Apply a hub's answer, a `Changes`, to the snapshot that a viewer has, and return the new snapshot.
+    """Apply the changes in an answer to the snapshot that a viewer has, and return the new snapshot.
 
-    Raise WireError if the answer is invalid, or does not apply to `base`.
+    Args:
+        base: the snapshot that the viewer has.
+        frame: the answer of the hub, a `Changes`.
+
+    Raises:
+        WireError: the answer is invalid, or does not apply to `base`.
+
     """
     answer = decode(_answer, frame)
     if answer.base and (base is None or (base.version, base.epoch) != (answer.base, answer.epoch)):

@@ -51,8 +51,13 @@ def decode_from_rank(frame: bytes) -> FromRank:
 def decode_lenient(frame: bytes) -> tuple[FromRank, str]:
     """Decode and check a message of a rank, but accept a batch with an invalid record.
 
-    Return the message, and an error text that is "" if the message is valid. A batch with an invalid record is returned
-    without all its records, so that its rank can go on from the batch's number. Raise WireError for any other one.
+    Returns:
+        The message, and an error text that is "" if the message is valid. A batch with an invalid record is returned
+        without all its records, so that its rank can go on from the batch's number.
+
+    Raises:
+        WireError: any other message is invalid.
+
     """
     try:
         return decode_from_rank(frame), ""
@@ -92,7 +97,9 @@ def check_ranks(shot: Snapshot) -> None:
 def validated_snapshot(shot: Snapshot) -> Snapshot:
     """Encode, decode and check a snapshot that this process made from a recording, as if a hub had sent it.
 
-    Raise WireError if it cannot be encoded, or its parts do not fit together.
+    Raises:
+        WireError: the snapshot cannot be encoded, or its parts do not fit together.
+
     """
     try:
         frame = encode(shot)

@@ -163,7 +163,14 @@ def checked_process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
 
 
 def last_possible(process: RankProcess, seconds: float, lengths_us: Sequence[Any]) -> int:
-    """Return the last step that a process can have reached in `seconds`, with steps of such lengths."""
+    """Return the last step that a process can have reached.
+
+    Args:
+        process: The process.
+        seconds: Duration of the run.
+        lengths_us: Lengths of some of the process's steps, in microseconds.
+
+    """
     positive_us = [length for length in lengths_us if isinstance(length, int) and length > 0]
     had_time_for = int(seconds * 1e6 / (statistics.median(positive_us) if positive_us else UNKNOWN_STEP_US))
     agrees = process.records <= min(process.last_step, process.steps)

@@ -59,7 +59,16 @@ class Collector:
     def __init__(
         self, store: Store, recorder: Recorder, epoch: str, answer: Answer, accepted: Accepted | None = None
     ) -> None:
-        """Begin without messages. `accepted` takes each accepted message, a batch without its refused values."""
+        """Begin without messages.
+
+        Args:
+            store: The run.
+            recorder: Records the messages.
+            epoch: Identifies this process of the hub.
+            answer: Sends a message to a rank.
+            accepted: Is called with each message that was accepted. A batch then lacks its refused values.
+
+        """
         self._answer = answer
         self._accepted = accepted
         self._store = store
@@ -110,9 +119,16 @@ class Collector:
     def take_block(
         self, block: NodeBlock, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
     ) -> None:
-        """Process a block of batches from ranks of another node. Its steps reach the store with `pass_on_steps`.
+        """Process a block of batches from ranks of another node. Its steps reach the store after `flush`.
 
-        `name` returns the name of the connection of the process with a pid. See `process_message` for the others.
+        Args:
+            block: The block.
+            node: Number of the node.
+            name: Returns the name of the connection of the process with a pid.
+            now: Seconds of the hub's clock.
+            unix: The same moment in Unix seconds.
+            later_us: Microseconds by which this machine's clock is ahead of the node's.
+
         """
         peer = Peer(0, node)
 
@@ -308,7 +324,16 @@ class Collector:
     def note_process_end(
         self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0
     ) -> None:
-        """Note that a process of another node has ended after some steps, and how (`end`), if the logs there say it."""
+        """Note that a process of another node has ended.
+
+        Args:
+            process: The process.
+            now: Seconds of the hub's clock.
+            left: True if the process said Bye.
+            end: How it ended according to the logs of its machine.
+            steps: Number of steps that it finished.
+
+        """
         process.steps = max(process.steps, steps)
         process.end = end or process.end
         process.mark_ended(now, left=left)

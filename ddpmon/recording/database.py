@@ -26,8 +26,16 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
     """Return a copy of a recording that SQLite refuses to read, in a temporary database that closing deletes.
 
     SQLite reads a copy of the file and of its log or journal, because it may have to write beside the file in order to
-    undo an interrupted transaction. If `is_damaged`, rows are copied one by one instead of everything at once. Raise
-    OSError or sqlite3.Error if that fails.
+    undo an interrupted transaction.
+
+    Args:
+        path: The recording.
+        is_damaged: True to copy row by row instead of everything at once.
+
+    Raises:
+        OSError: The file cannot be copied.
+        sqlite3.Error: SQLite can read nothing of it.
+
     """
     salvaged = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     try:

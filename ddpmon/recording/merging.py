@@ -55,10 +55,17 @@ def processes_with_steps(db: sqlite3.Connection, attempt: int) -> list[Seat]:
 
 
 def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks: Clocks, end: int) -> None:
-    """Merge all steps of an attempt before `end`, and the values that were logged for them, in the open transaction.
+    """Merge all steps of an attempt before `end`, and the values that were logged for them.
 
-    `clocks` must have processed all earlier steps of the attempt in order. Raise ValueError, TypeError or an error of
-    msgspec if a row is damaged.
+    Args:
+        db: The recording, with an open transaction.
+        seats_of_attempt: The processes of the attempt.
+        clocks: Clocks of the attempt, which must have processed all its earlier steps in order.
+        end: Number of the first step that is not merged.
+
+    Raises:
+        ValueError: a row is damaged. TypeError and msgspec's errors mean the same.
+
     """
     columns = {seat.process: column for column, seat in enumerate(seats_of_attempt)}
     condition = f"process IN ({', '.join('?' * len(columns))}) AND step < ?"

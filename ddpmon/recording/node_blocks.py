@@ -82,7 +82,14 @@ def pack_batches(batches: Sequence[Batch]) -> bytes:
 
 
 def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
-    """Pack batches into one block. `table` has the steps that are rows, batch after batch: as many as `counts` says."""
+    """Pack batches into one block.
+
+    Args:
+        batches: The batches, without the steps that are rows.
+        counts: Number of rows of each batch.
+        table: The rows, batch after batch.
+
+    """
     return zlib.compress(encode(_Block(batches, counts, column_bytes(table))), BLOCK_ZLIB_LEVEL)
 
 

@@ -28,7 +28,11 @@ _Record = TypeVar("_Record", Sample, Scalar, Digest)
 def leave_out(process: RankProcess, batch: Batch, now_us: int | None) -> list[str]:
     """Remove impossible values from a new batch, and return what was removed.
 
-    `now_us` is the present moment by the sender's clock, or None if that is another machine's clock.
+    Args:
+        process: The sender.
+        batch: The batch, which is changed.
+        now_us: The present moment by the sender's clock, or None if that is another machine's clock.
+
     """
     left_out: list[str] = []
     latest = (batch.now_us if now_us is None else now_us) + AHEAD_US

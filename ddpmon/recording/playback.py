@@ -34,7 +34,7 @@ class Track:
     def __init__(
         self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
     ) -> None:
-        """Set the position before the first record of a process.
+        """Set the position before the first record.
 
         Args:
             recording: The recording.
@@ -73,9 +73,12 @@ class Track:
         return steps[0].end_us + self.behind_us if steps else None
 
     def jump_to(self, after_us: int, now_us: int) -> RankProcess:
-        """Jump to the moment `now_us`, and return the process as it was then.
+        """Jump to a moment, and return the process as it was then.
 
-        Steps are read from the moment `after_us` on, samples from SAMPLED_US before the target.
+        Args:
+            after_us: Moment from which on steps are read.
+            now_us: The target moment. Samples are read from SAMPLED_US before it on.
+
         """
         self._next = self.first_step_after(after_us)
         self._ahead.clear()
@@ -223,9 +226,13 @@ class Playback:
         return to
 
     def _seat(self, registry: Registry, at: float, since_us: int) -> None:
-        """Assign the processes that had begun by the moment `at` to their ranks.
+        """Assign the processes that had begun by a moment to their ranks.
 
-        Steps of new processes are read from `since_us` on, by the recording's clock.
+        Args:
+            registry: The registry to fill.
+            at: The moment.
+            since_us: Moment from which on steps of new processes are read, by the recording's clock.
+
         """
         begun = [track for track in self.tracks if self.first_moment(track) <= at]
         attempt = max((track.at_end.attempt for track in begun), default=0)

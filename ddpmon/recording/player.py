@@ -82,7 +82,9 @@ class Player:
     def snapshot_at(self, unix: float, view_request: ViewRequest = NO_REQUEST) -> Snapshot:
         """Return the snapshot of a moment, with the parts that are requested; from the run's end on, the last one.
 
-        Raise RecordingError if the recording is damaged.
+        Raises:
+            RecordingError: the recording is damaged.
+
         """
         if unix >= self.end:
             if view_request.heat is not None and not self._has_whole_heat:

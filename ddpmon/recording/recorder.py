@@ -69,8 +69,14 @@ class _Waiting:
 class Recorder:
     """Queues records and writes them in transactions. If the disk fails, it keeps the records and tries again.
 
-    It writes to the open recording `db` if there is one, instead of the file. See `thinning` for the last two
-    parameters.
+    Args:
+        path: File of the recording.
+        run_id: The run.
+        clock: Clock of the recording.
+        db: An open recording to write to, instead of the file at `path`.
+        whole_bytes: Size up to which nothing is merged, see `thinning`.
+        kept_records: Number of the latest step records that are never merged.
+
     """
 
     def __init__(

@@ -57,7 +57,10 @@ class Recording:
     def __init__(self, run: Run, *, tails: bool = True) -> None:
         """Open a run's recording, or raise a RecordingError that says what is wrong with it.
 
-        If `tails`, add the files that ranks left beside the recording.
+        Args:
+            run: The run.
+            tails: True to add the files that ranks left beside the recording.
+
         """
         self.run = run
         self.path = recording_path(run.id)

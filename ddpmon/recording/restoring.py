@@ -40,9 +40,15 @@ steps."""
 
 
 def restored_store(recording: Recording, records: int | None = None) -> Store:
-    """Return the hub's store at the end of a recording, or raise a RecordingError if that has impossible values.
+    """Return the hub's store at the end of a recording.
 
-    Means are computed over at most `records` step records, or over a window of steps if it is None.
+    Args:
+        recording: The recording.
+        records: Largest number of step records over which means are computed, or None for a window of steps.
+
+    Raises:
+        RecordingError: the recording has impossible values.
+
     """
     database = recording.database
     before = database.salvaged
@@ -57,8 +63,13 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
 def judged_store(recording: Recording, end_of: Callable[[Store], float], records: int | None = None) -> Store:
     """Return the hub's store at the end of a recording with the recorded findings, and with state and verdict.
 
-    If the hub was killed, the last steps have no findings. They are judged as the hub would have judged them. `end_of`
-    returns when the run of a store ended, or else the moment of its last record; see `restored_store` for `records`.
+    If the hub was killed, the last steps have no findings. They are judged as the hub would have judged them.
+
+    Args:
+        recording: The recording.
+        end_of: Returns when the run of a store ended, or else the moment of its last record, in Unix seconds.
+        records: See `restored_store`.
+
     """
     store = restored_store(recording, records)
     end = end_of(store)
@@ -149,7 +160,9 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
 def whole_heat(recording: Recording) -> Heat:
     """Return the heat map of the whole run, from all steps or, if the run is long, from some steps of each part of it.
 
-    Raise RecordingError if the recording has impossible values.
+    Raises:
+        RecordingError: the recording has impossible values.
+
     """
     registry = recording.registry()
     ids = {process.id: process for process in registry.process_of_rank.values()}

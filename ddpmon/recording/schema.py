@@ -97,7 +97,14 @@ def finding_row(told: EpisodeRecord) -> Row:
 
 
 def block_rows(process: int, table: Table, records: Sequence[Step]) -> list[Row]:
-    """Return rows of `step_blocks` with consecutive steps of a process; `records` do not fit into a row of a table."""
+    """Return rows of `step_blocks` with consecutive steps of a process.
+
+    Args:
+        process: Number of the process.
+        table: The steps that are rows of a table.
+        records: The steps that do not fit into a row.
+
+    """
     numbers = [*table["step"].tolist(), *(step.step for step in records)]
     if len(numbers) <= MAX_BLOCK_STEPS:
         return [_block_row(process, table, records)] if numbers else []

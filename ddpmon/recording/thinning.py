@@ -64,7 +64,10 @@ class Thinning:
     def merge_oldest(self) -> bool:
         """Merge some of the oldest rows in the open transaction, and return False if there is nothing to merge.
 
-        Raise sqlite3.Error if the recording cannot be written, ValueError or an error of msgspec if a row is damaged.
+        Raises:
+            sqlite3.Error: the recording cannot be written.
+            ValueError: a row is damaged. Errors of msgspec mean the same.
+
         """
         oldest_us, newest_us = self._end_us("ASC"), self._end_us("DESC")
         (minutes_us,) = self._db.execute("SELECT min(begin_us) FROM rollup WHERE width_us = ?", (MINUTE_US,)).fetchone()

@@ -28,8 +28,11 @@ class Tails:
     def __init__(self, run_dir: Path, take: Callable[[list[bytes]], None], report: Callable[[str], None]) -> None:
         """Create a reader that has read no file yet.
 
-        It passes each message to `take`, as a connection's name and one frame, and a sentence about each file that
-        cannot be read to `report`.
+        Args:
+            run_dir: The run's folder.
+            take: Processes a message, which is a connection's name and one frame.
+            report: Takes a sentence about a file that cannot be read, once for each such file.
+
         """
         self._folder = run_dir / TAILS
         self._take = take

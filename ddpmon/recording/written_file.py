@@ -69,7 +69,11 @@ class WrittenFile:
     def put_back(self, db: sqlite3.Connection) -> None:
         """Write the content of the deleted file, which the open connection can still read, to a new file in its place.
 
-        The connection is closed afterwards, and the file must be opened again. Raise sqlite3.Error if that fails.
+        The connection is closed afterwards, and the file must be opened again.
+
+        Raises:
+            sqlite3.Error: the file cannot be written.
+
         """
         draft = self._path.with_suffix(".back")
         try:

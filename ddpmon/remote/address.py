@@ -71,7 +71,9 @@ class Address:
 def parse(word: str | None) -> Address | None:
     """Parse a word of the command line into an address; return None if it names a run of this machine.
 
-    Raise UsageError if the word is neither an address nor a possible name of a run.
+    Raises:
+        UsageError: The word is neither an address nor a possible name of a run.
+
     """
     if word is None or not (":" in word or "@" in word):
         return None
@@ -93,7 +95,14 @@ def parse(word: str | None) -> Address | None:
 
 
 def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
-    """Return the command line that runs ddpmon on a host. If `unattended`, nobody can be asked for a password."""
+    """Return the command line that runs ddpmon on a host.
+
+    Args:
+        host: The host.
+        words: The command for ddpmon there.
+        unattended: Nobody can be asked for a password.
+
+    """
     try:
         ssh = shlex.split(os.environ.get("DDPMON_SSH", "")) or ["ssh"]
     except ValueError as error:

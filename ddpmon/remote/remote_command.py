@@ -24,10 +24,18 @@ INTERRUPTED = 130
 
 
 def run_there(address: Address, words: list[str], write: Callable[[bytes], None]) -> int:
-    """Run a command of ddpmon on another machine, pass its output to `write`, and return its exit code.
+    """Run a command of ddpmon on another machine; return its exit code.
 
-    The first Ctrl-C goes to that command, the second ends this one. Raise UnreachableError if ssh, or ddpmon there,
-    does not answer.
+    The first Ctrl-C goes to that command, the second ends this one.
+
+    Args:
+        address: The machine and the run.
+        words: The command and its arguments.
+        write: Prints the command's output.
+
+    Raises:
+        UnreachableError: ssh, or ddpmon there, does not answer.
+
     """
     size = ["--columns", str(shutil.get_terminal_size().columns)] if sys.stdout.isatty() else []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ignored while ssh starts, so that Ctrl-C does not end ssh.

@@ -82,7 +82,10 @@ class RemoteSource:
     def open(cls, address: Address, line: Line) -> RemoteSource:
         """Return the run at the other end of a line, once ddpmon there has found it.
 
-        Raise UnreachableError if the line ends or does not answer, or the DdpmonError that ddpmon there reports.
+        Raises:
+            UnreachableError: The line ends or does not answer.
+            DdpmonError: The error that ddpmon there reports.
+
         """
         conversation = Conversation(line)
         try:

@@ -41,9 +41,16 @@ class Line:
     """A running ssh to ddpmon on another machine. `stdin` and `stdout` are its standard input and output."""
 
     def __init__(self, address: Address, words: list[str], *, unattended: bool) -> None:
-        """Start ssh with a command for ddpmon there, or raise UnreachableError if there is no ssh.
+        """Start ssh, which may prompt for passwords in the terminal unless it is unattended.
 
-        ssh may prompt for passwords in the terminal unless it is `unattended`.
+        Args:
+            address: The machine.
+            words: The command for ddpmon there.
+            unattended: Nobody can answer a prompt.
+
+        Raises:
+            UnreachableError: There is no ssh.
+
         """
         self.where = address.where
         self._unattended = unattended
@@ -79,7 +86,9 @@ class Line:
     def greeted(self) -> str:
         """Wait for the greeting of ddpmon there, and return its version. This may take as long as typing a password.
 
-        Raise UnreachableError with the reason if the greeting does not come.
+        Raises:
+            UnreachableError: The greeting does not come; the text has the reason.
+
         """
         came = b""
         while (match := channel.GREETING.search(came)) is None:

@@ -19,7 +19,9 @@ FIRST_ANSWER_S = 10.0
 def attach(run: Run) -> Source:
     """Return the source of a run's snapshots: its hub while the run is running, else its recording.
 
-    Raise HubUnreachableError if the hub of a running run cannot be reached from this machine or container.
+    Raises:
+        HubUnreachableError: The run is running, but its hub cannot be reached from this machine or container.
+
     """
     if run.state() != "running":
         return RecordedSource(run)
@@ -32,8 +34,14 @@ def attach(run: Run) -> Source:
 def snapshot_now(run: Run, answer_s: float = FIRST_ANSWER_S) -> Snapshot | None:
     """Return the run's current snapshot; return None if the hub does not answer or there is no readable recording.
 
-    Wait `answer_s` seconds for a hub's first answer. Raise HubUnreachableError if that is no valid snapshot, and
-    UnsafePathError if another user could have created the socket, so that the answer cannot be trusted.
+    Args:
+        run: The run, which may be running or have ended.
+        answer_s: Longest wait for the hub's first answer, in seconds.
+
+    Raises:
+        HubUnreachableError: The hub's answer is not a valid snapshot.
+        UnsafePathError: Another user could have created the socket, so the answer cannot be trusted.
+
     """
     try:
         source = attach(run)

@@ -87,7 +87,9 @@ class LiveSource(LocalSource):
     def __init__(self, run: Run) -> None:
         """Start the thread that requests snapshots.
 
-        Raise UnsafePathError if another user could have created the sockets and answer in the hub's place.
+        Raises:
+            UnsafePathError: Another user could have created the sockets and answer in the hub's place.
+
         """
         folder = runs.socket_dir(run.id)
         if why := folder_problem(str(folder)) or folder_problem(os.path.realpath(folder.parent)):

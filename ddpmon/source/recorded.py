@@ -17,7 +17,12 @@ class RecordedSource(EndedSource):
     tape = None
 
     def __init__(self, run: Run) -> None:
-        """Read a run's recording, or raise a RecordingError if it cannot be read, or contains an invalid value."""
+        """Read a run's recording.
+
+        Raises:
+            RecordingError: The recording cannot be read, or contains an invalid value.
+
+        """
         from ddpmon.recording.recorded import recorded_state  # imports numpy, which a live run's viewer never needs
 
         recorded, self._store = recorded_state(run)

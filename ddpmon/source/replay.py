@@ -27,7 +27,12 @@ class ReplaySource(EndedSource):
     """Plays a run's recording. Its own thread reads the recording and follows the cursor."""
 
     def __init__(self, run: Run, speed: float = 1.0) -> None:
-        """Open a run's recording and start to play it, or raise a RecordingError if it cannot be read, or is empty."""
+        """Open a run's recording and start to play it.
+
+        Raises:
+            RecordingError: The recording cannot be read, or is empty.
+
+        """
         from ddpmon.recording.player import Player  # imports numpy, which a live run's viewer never needs
 
         self._run = run

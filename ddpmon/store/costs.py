@@ -18,7 +18,13 @@ from ddpmon.store.store import Store
 
 
 def cost_view(store: Store, over: str) -> CostView | None:
-    """Return the cost of all-reduce over the steps of one of COST_WINDOWS, or None before the first step."""
+    """Return the cost of all-reduce, or None before the first step.
+
+    Args:
+        store: The run.
+        over: One of COST_WINDOWS, which selects the steps.
+
+    """
     world = store.last_steps(COST_STEPS) if over == "last" else store.world
     sums = store.since_start.sums if over == "start" else None if world is None else StepSums.from_world(world)
     if sums is None:
@@ -33,8 +39,14 @@ def cost_view(store: Store, over: str) -> CostView | None:
 def all_reduce_view(store: Store, sums: StepSums, world: World | None) -> AllReduceView | None:
     """Return the cost of gradient synchronisation over some steps; without DDP, that of the script's collectives.
 
-    `world` has the steps of `sums` if they are few enough for a what-if analysis. The result is None if there is no
-    synchronisation or no other rank to wait for.
+    Args:
+        store: The run.
+        sums: Sums over the steps.
+        world: The steps themselves, if there are few enough for a what-if analysis.
+
+    Returns:
+        The cost, or None if there is no synchronisation or no other rank to wait for.
+
     """
     gradients = sums.gradient_bytes > 0
     wait, blocked = (sums.exposed_wait_ms, sums.exposed_ms) if gradients else (sums.wait_ms, sums.blocked_ms)

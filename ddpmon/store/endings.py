@@ -124,7 +124,10 @@ def ends_here(run: Run, registry: Registry) -> dict[int, End]:
 def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) -> Ending:
     """Read from the logs so far how processes ended. The result is empty if the logs do not show it.
 
-    `by_local` has the rank of each local rank, if the two differ.
+    Args:
+        run: The run.
+        by_local: The rank of each local rank, if the two differ.
+
     """
     logs = runs.run_dir(run.id) / "logs"
     launcher = tail(logs / "launcher.log", TAIL_BYTES)
@@ -158,9 +161,14 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
 
 
 def last_written(logs: Path, rank: int | None = None) -> Path:
-    """Return the path of the log that was written last: launcher.log, or the stderr.log of a rank or of any rank.
+    """Return the path of the log that was written last: launcher.log or a rank's stderr.log.
 
     Only ranks that the script's own launcher started (`ddpmon exec`) are considered.
+
+    Args:
+        logs: The folder of the run's logs.
+        rank: Rank whose stderr.log is considered, or None for those of all ranks.
+
     """
     launcher = logs / "launcher.log"
     pattern = f"{EXEC}/attempt_*/{'*' if rank is None else rank}/stderr.log"
@@ -244,7 +252,12 @@ def earlier_attempts(
 ) -> list[Attempt]:
     """Return the attempts before the current one, oldest first. Only an ended run's logs contain all facts.
 
-    `failures_of` returns the exceptions of an attempt, `gone_of` the processes that ended without reporting one.
+    Args:
+        registry: The run's processes.
+        ending: How processes ended according to the logs so far.
+        failures_of: Function that returns the exceptions of an attempt.
+        gone_of: Function that returns which processes have ended without reporting an exception.
+
     """
     ranks: dict[int, list[RankProcess]] = {}
     for process in registry.processes.values():

@@ -26,16 +26,27 @@ class FirstStep:
         return [step for step in steps if step.step > 1]
 
     def take_rows(self, ranks: Ints, table: Table) -> tuple[Ints, Table]:
-        """Store the first steps in rows [N] of several ranks, and return the ranks and rows without them."""
+        """Store the first steps of several ranks, and return the ranks and rows without them.
+
+        Args:
+            ranks: [N], the rank of each row.
+            table: [N], the rows.
+
+        """
         is_first: Bools = table["step"] == 1
         if is_first.any():
             self._records.update(zip(ranks[is_first].tolist(), steps_of(table[is_first]), strict=True))
         return ranks[~is_first], table[~is_first]
 
     def world(self, world_size: int, hosts: Mapping[int, str], host: str, own_clocks: Collection[int]) -> World | None:
-        """Return the first step of all ranks by the clock of `host`, or None until every rank has reported it.
+        """Return the first step of all ranks, or None until every rank has reported it.
 
-        `hosts` has the host of each rank. Steps of the ranks in `own_clocks` are timed on their GPU.
+        Args:
+            world_size: Number of ranks.
+            hosts: The host of each rank.
+            host: The host to whose clock all times are converted.
+            own_clocks: Ranks whose steps are timed on their GPU.
+
         """
         if not len(self._records) == world_size > 0:
             return None

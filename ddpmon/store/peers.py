@@ -72,9 +72,13 @@ class Refusals:
         self._unreported: list[tuple[int | None, str, str]] = []
 
     def add_refusal(self, kind: str, rank: int | None = None, why: str = "") -> None:
-        """Count one more refusal of a kind of data, from a rank or, if that is None, from another process.
+        """Count one more refusal.
 
-        `why` is reported together with `kind` the first time.
+        Args:
+            kind: Kind of the refused data.
+            rank: The sender, or None if it is not a rank.
+            why: Reason, which is reported together with `kind` the first time.
+
         """
         key = (rank, kind)
         if key not in self._counts and len(self._counts) >= MAX_REFUSAL_COUNTS:

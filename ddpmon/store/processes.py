@@ -214,8 +214,12 @@ class RankProcess:
     def take_work(self, beats: int, pausing: int | None, now: float, *, writes: bool = False) -> None:
         """Update the signs of life of the training thread, and its pauses.
 
-        `pausing` is an index into PAUSES, or None if the thread trains. `writes` is True if the process is writing a
-        checkpoint, which is also a sign of life.
+        Args:
+            beats: Number of signs of life so far.
+            pausing: Index into PAUSES, or None if the thread trains.
+            now: Seconds of the hub's clock.
+            writes: True if the process is writing a checkpoint, which is also a sign of life.
+
         """
         if writes or beats > self.beats:
             self.beats, self.beat_at = beats, now

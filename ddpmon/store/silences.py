@@ -53,9 +53,13 @@ class Silences:
         return changed
 
     def steps_without_silence(self, attempt: int, steps: Sequence[int], ranks: Sequence[int]) -> Bools:
-        """Return [S]: for each of `steps`, True if no rank was silent in it.
+        """Return [S]: for each step, True if no rank was silent in it.
 
-        Those `ranks` were not silent that sent records of these steps.
+        Args:
+            attempt: The attempt of the run.
+            steps: [S], numbers of the steps.
+            ranks: Ranks that sent records of these steps, and so were not silent.
+
         """
         whole = np.ones(len(steps), bool)
         place = max(0, bisect.bisect_right(self._all, (attempt, steps[0]), key=_begin) - 1)

@@ -22,7 +22,11 @@ STACK_S = 8.0
 def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> float | None:
     """Return the seconds without progress before the first step, or None if the run seems to make progress.
 
-    `idle` are the ranks whose processes do nothing.
+    Args:
+        registry: The run's processes.
+        idle: Ranks whose processes are idle.
+        now: Seconds of the hub's own clock.
+
     """
     return start_still_s(_starting(registry, idle, now), registry.world_size)
 
@@ -54,9 +58,17 @@ def _may_start_workers(process: RankProcess, now: float) -> bool:
 
 
 def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]) -> Standstill | None:
-    """Return where every rank is if the run stands still or was ended while it did, otherwise None.
+    """Return where every rank is, if none makes progress, or none did when the run was ended.
 
-    The state follows from `signs`. The ranks `gone` ended without an exception, before they were asked to end.
+    Args:
+        registry: The run's processes.
+        signs: Observations from which the state of the run follows.
+        now: Seconds of the hub's own clock.
+        gone: Ranks that have ended without an exception, before they were asked to end.
+
+    Returns:
+        The standstill, or None if the run makes progress or ended in another way.
+
     """
     by_rank, run_state = registry.process_of_rank, derive_state(signs)
     if run_state == "stalled":
@@ -88,7 +100,12 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
 def next_timeout(registry: Registry, now: float, unix: float, gone: Sequence[int] = ()) -> Wait | None:
     """Return the wait whose timeout will expire first, or None if no rank waits or no timeout is known.
 
-    The ranks `gone` ended without an exception, before they were asked to end.
+    Args:
+        registry: The run's processes.
+        now: Seconds of the hub's own clock.
+        unix: The same time in Unix seconds.
+        gone: Ranks that have ended without an exception, before they were asked to end.
+
     """
     waits = [
         (now - since, stack.timeout_s)
@@ -123,9 +140,14 @@ def _waits_since(process: RankProcess) -> float | None:
 
 
 def _now(registry: Registry, idle_s: float, now: float, ended: Sequence[int]) -> Standstill:
-    """Return where every rank is now, after `idle_s` seconds without progress.
+    """Return where every rank is now.
 
-    The ranks `ended` have ended without an exception.
+    Args:
+        registry: The run's processes.
+        idle_s: Seconds without progress.
+        now: Seconds of the hub's own clock.
+        ended: Ranks that have ended without an exception.
+
     """
     by_rank = registry.process_of_rank
     unheard = {
