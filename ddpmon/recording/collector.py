@@ -119,7 +119,7 @@ class Collector:
     def take_block(
         self, block: NodeBlock, node: int, name: Callable[[int], bytes], now: float, unix: float, later_us: int
     ) -> None:
-        """Process a block of batches from ranks of another node. Its steps reach the store after `flush`.
+        """Process a block of batches from ranks of another node. Its steps reach the store with `pass_on_steps`.
 
         Args:
             block: The block.
