@@ -7,9 +7,9 @@
                                                                    for each kind of noise, and 16 cores in 90 minutes
 
 --only selects scenarios whose name contains one of these words; --list prints all names. Seeds below 1000 are for
-tuning; figures come from seeds from 1000 on. With --hours, step lengths are drawn evenly in their logarithm between 5
-ms and 5 s, and each run has a seed of its own. With --alone, runs go through the analysis alone, which judges every 25
-steps: no hub, no recording, no report.
+tuning; figures come from seeds from 1000 on. With --hours and --rounds, step lengths are drawn evenly in their
+logarithm between 5 ms and 5 s, and each run has a seed of its own; a round plays each scenario once. With --alone, runs
+go through the analysis alone, which judges every 25 steps: no hub, no recording, no report.
 
 Columns: cost: share of the run's time, median. right: ranks, phase and pattern are right at the last moment of the
 fault and in the report, no other rank is accused, no wrong cause is named, and no false recovery is reported. told:
@@ -25,7 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -168,10 +168,13 @@ def chosen(args: argparse.Namespace) -> Iterator[Scenario]:
                 yield replace(scenario, name=whole, ranks=size, steps=args.steps or scenario.steps)
 
 
-def runs_of(scenario: Scenario, args: argparse.Namespace, seeds: Iterator[int]) -> list[Play]:
-    """Return the runs of a scenario. With --hours, they take their seeds from `seeds`."""
-    if not (args.hours and scenario.make is None):
+def runs_of(scenario: Scenario, args: argparse.Namespace, seeds: Iterable[int]) -> list[Play]:
+    """Return the runs of a scenario. With --hours or --rounds, those without a fault take their seeds from `seeds`."""
+    if scenario.make is not None or not (args.hours or args.rounds):
         return [Play(scenario, args.seed + n, alone=args.alone) for n in range(args.count)]
+    if args.rounds:
+        return [Play(scenario, seed, draws_length=True, alone=args.alone) for seed in seeds]
+    seeds = iter(seeds)
     plays: list[Play] = []
     while sum(play.step_ms for play in plays) * scenario.steps < args.hours * 3.6e6:
         plays.append(Play(scenario, next(seeds), draws_length=True, alone=args.alone))
@@ -186,6 +189,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="instead of each scenario's own")
     parser.add_argument("--count", type=int, default=1, help="runs of each scenario")
     parser.add_argument("--hours", type=float, default=0.0, help="of each noise without a fault, instead of --count")
+    parser.add_argument("--rounds", type=int, default=0, help="runs of each noise without a fault, with drawn lengths")
     parser.add_argument("--alone", action="store_true", help="through the analysis alone, not through a hub")
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--jobs", type=int, default=1, help="processes that play at the same time")
@@ -198,10 +202,14 @@ def main() -> None:
     purpose = "reported" if args.seed >= REPORTED_FROM else "for tuning: figures are of seeds from 1000 on"
     print(f"seeds from {args.seed}, {purpose}; {load()}", flush=True)
     scores: list[Score] = []
-    head, seeds = "", count(args.seed)
+    head, seeds, scenarios = "", count(args.seed), list(chosen(args))
+    last = args.seed + args.rounds * len(scenarios)
     with ProcessPoolExecutor(args.jobs) as pool:
         play_all = pool.map if args.jobs > 1 else map
-        queued = [(scenario, play_all(Play.score, runs_of(scenario, args, seeds))) for scenario in chosen(args)]
+        queued = [
+            (scenario, play_all(Play.score, runs_of(scenario, args, range(first, last, len(scenarios)) or seeds)))
+            for first, scenario in enumerate(scenarios, args.seed)
+        ]
         for scenario, results in queued:
             mine = list(results)
             if head != (head := HEAD if scenario.make else QUIET_HEAD):
