@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.analysis.processes.peak_flops import peak_flops
 from ddpmon.analysis.processes.profile_text import MFU, chosen_ranks, profile_lines
 from ddpmon.analysis.processes.profiles import side_by_side, why_not_profiled
 from ddpmon.errors import UsageError
@@ -88,3 +89,8 @@ def test_the_text_of_counted_operations_has_the_mfu_and_no_trace():
     assert share == "rank 0: 2.50 TFLOP in a step, at 80.0 ms a step an MFU of 10% of 312 TFLOP/s"
     assert steps.startswith("Steps 4 to 5 are marked as profiled")
     assert more == MFU
+
+
+def test_parts_of_one_name_have_their_own_peak() -> None:
+    names = "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA T4"
+    assert [peak_flops(name) for name in names] == [989e12, 756e12, 989e12, 835e12, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_TFLOPS = (("H100 PCIe", 756), ("H100 NVL", 835), ("H100", 989), ("H200", 989), ("A100", 312))
+_TFLOPS = (("H100 PCIe", 756), ("H100 NVL", 835), ("H100", 989), ("H200 NVL", 835), ("H200", 989), ("A100", 312))
 """TFLOP/s by part of the device name, the first match: dense BF16 matrix products, from NVIDIA's data sheets."""
 
 
