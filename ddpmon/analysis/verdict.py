@@ -106,7 +106,7 @@ _NOT_ARMED = {
 
 
 def waiting_sentence(facts: Waiting) -> Verdict:
-    """Return the sentence about the start: "2/4 ranks connected; importing torch: 2; not started: 3"."""
+    """Return the sentence about the start: "2/4 ranks connected; rank 2 is importing torch"."""
     unarmed = worth_telling(one for one in facts.unarmed if not one.gone)
     if not unarmed:
         return Verdict(_awaited(facts), "info", ("waiting", *_groups(facts)))
@@ -146,7 +146,7 @@ def _awaited(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> 
     if not facts.stages and not facts.started:
         so_far = _warned(facts) or " (the ranks first import torch)"
         return f"torchrun is starting{so_far}; waiting for {format_count(facts.world_size, 'rank')}"
-    parts = [f"{what}: {rank_list(ranks, facts.world_size)}" for what, ranks in _groups(facts, without).items()]
+    parts = [_progress(what, ranks, facts.world_size) for what, ranks in _groups(facts, without).items()]
     if facts.line:
         parts.append(f"for {duration(facts.line_s)} in {facts.line}")
     return f"{len(facts.stages)}/{format_count(facts.world_size, 'rank')} connected; " + "; ".join(parts)
@@ -171,19 +171,36 @@ def _warned(facts: Waiting) -> str:
     return f" and has warned {format_count(facts.warnings, 'time')}" if facts.warnings else ""
 
 
+_PLURALS = {
+    "has not started": "have not started",
+    "has not connected yet": "have not connected yet",
+    "is importing torch": "are importing torch",
+    "has not called init_process_group yet": "have not called init_process_group yet",
+    "is building the model": "are building the model",
+    "is in the first step": "are in the first step",
+    "ended before the first step": "ended before the first step",
+}
+"""Progress of one rank before its first step in words, and that of several ranks."""
+
+
+def _progress(what: str, ranks: Sequence[int], world_size: int) -> str:
+    """Return a clause about a group, such as "ranks 0-1 are importing torch" or "no rank has started"."""
+    if len(ranks) == world_size > 1 and " not " in what:
+        return f"no rank {what.replace(' not', '')}"
+    return f"{named_ranks(ranks, world_size)} {what if len(ranks) == 1 else _PLURALS[what]}"
+
+
 def _groups(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> dict[str, list[int]]:
     """Return groups of ranks by their progress, without empty groups."""
     everyone = [rank for rank in range(facts.world_size) if rank not in without]
-    groups = {
-        "not started": [r for r in everyone if r not in facts.stages and r not in facts.started],
-        "started, not connected yet": [r for r in everyone if r not in facts.stages and r in facts.started],
-        "importing torch": [r for r, stage in facts.stages.items() if stage == STAGE_IMPORTING],
-        "not yet in init_process_group": [r for r, stage in facts.stages.items() if stage == STAGE_CONNECTED],
-        "building the model": [r for r, stage in facts.stages.items() if stage == STAGE_GROUP],
-        "in the first step": [r for r, stage in facts.stages.items() if stage in {STAGE_MODEL, STAGE_TRAINING}],
-        "ended before the first step": [r for r, stage in facts.stages.items() if stage == STAGE_ENDED],
-    }
-    return {what: ranks for what, ranks in groups.items() if ranks}
+    missing = [rank for rank in everyone if rank not in facts.stages]
+    reached = ({STAGE_IMPORTING}, {STAGE_CONNECTED}, {STAGE_GROUP}, {STAGE_MODEL, STAGE_TRAINING}, {STAGE_ENDED})
+    groups = (
+        [rank for rank in missing if rank not in facts.started],
+        [rank for rank in missing if rank in facts.started],
+        *([rank for rank, stage in facts.stages.items() if stage in stages] for stages in reached),
+    )
+    return {what: ranks for what, ranks in zip(_PLURALS, groups, strict=True) if ranks}
 
 
 def running_sentence(findings: Sequence[Finding], summary: Summary | None) -> Verdict:
@@ -344,23 +361,24 @@ def ended_sentence(
         how = "stopped on request" if state == "stopped" else "done"
         who_and_what = " ".join(_unwatched(unarmed, waited.world_size, over=True))
         return _led(f"{how}{took}, no step recorded:", who_and_what, "warn", *topic)
-    if state == "stopped":
-        return Verdict(f"stopped on request after {did}{took}", "info", topic)
-    if state == "detached":
-        text = f"{did}{took}; the job continues without ddpmon"
-        return _led("detached:", text, "info", *topic)
-    if not steps:
+    if state == "done" and not steps:
         return _led(f"done{took}:", "no training step recorded", "warn", *topic)
-    done, worst = _led("done:", f"{did}{took}", "info", *topic), _costliest(findings)
+    if state == "stopped":
+        ended = Verdict(f"stopped on request after {did}{took}", "info", topic)
+    elif state == "detached":
+        ended = _led("detached:", f"{did}{took}; the job continues without ddpmon", "info", *topic)
+    else:
+        ended = _led("done:", f"{did}{took}", "info", *topic)
+    worst = _costliest(findings)
     if worst is None:
-        return done
-    return replace(done, text=f"{done.text}; {worst.text}", severity=worst.severity, findings=(worst,))
+        return ended
+    return replace(ended, text=f"{ended.text}; {worst.text}", severity=worst.severity, findings=(worst,))
 
 
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int) -> str:
     """Return the sentence of a run that has ended, for a line that already shows its state.
 
-    For a finished run, this is its most severe finding, or the number of steps if it has none.
+    For a run that is done, stopped or detached, this is its most severe finding, if it has one.
 
     Args:
         sentence: The result of `ended_sentence`.
@@ -369,7 +387,7 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
         steps: Number of steps.
 
     """
-    if state != "done" or not steps:
+    if state not in {"done", "stopped", "detached"} or not steps:
         return sentence
     worst = _costliest(findings)
     return worst.text if worst else sentence.removeprefix("done: ")

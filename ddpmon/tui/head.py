@@ -143,9 +143,10 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
         text, role = stand_in or ("", "text")
         return text, "", role
     facts, role = snapshot.verdict_facts, SEVERITY_ROLES.get(snapshot.severity, "text")
-    if snapshot.state == "done" and snapshot.findings:
+    if snapshot.findings:
         text = beside_state(snapshot.verdict, snapshot.state, snapshot.findings, snapshot.step)
-        return plain_text(text), "", role
+        if text != snapshot.verdict:
+            return plain_text(text), "", role
     lead = (facts.lead if facts else 0) or len(snapshot.verdict)
     return plain_text(snapshot.verdict[:lead]) or numbers.NONE, plain_text(snapshot.verdict[lead:]), role
 

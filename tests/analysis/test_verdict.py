@@ -47,11 +47,20 @@ def test_the_state_follows_from_the_signs(signs, expected):
         (Waiting(1, launcher=True), ["torchrun is starting", "waiting for 1 rank"]),
         (Waiting(0), ["the command is about to start"]),
         (Waiting(0, launcher=True), ["the command is running; no rank has connected yet"]),
-        (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "started, not connected yet: all"]),
-        (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["2/4", "connected yet: 2", "not started: 3"]),
-        (Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))), ["init_process_group: 0", "building the model: 1"]),
-        (Waiting(2, True, {0: 3, 1: 3}, frozenset({0, 1})), ["2/2", "in the first step: all"]),
-        (Waiting(2, True, {0: 2, 1: 2}, line="a.py:5 load", line_s=40.0), ["model: all; for 40 s in a.py:5 load"]),
+        (Waiting(4, True, {}, frozenset(range(4))), ["0/4 ranks connected", "no rank has connected yet"]),
+        (
+            Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))),
+            ["2/4", "rank 2 has not connected yet", "rank 3 has not started"],
+        ),
+        (
+            Waiting(4, True, {0: 1, 1: 2}, frozenset(range(3))),
+            ["rank 0 has not called init_process_group", "rank 1 is building the model"],
+        ),
+        (Waiting(2, True, {0: 3, 1: 3}, frozenset({0, 1})), ["2/2", "both ranks are in the first step"]),
+        (
+            Waiting(2, True, {0: 2, 1: 2}, line="a.py:5 load", line_s=40.0),
+            ["both ranks are building the model; for 40 s in a.py:5 load"],
+        ),
     ],
 )
 def test_while_waiting_it_says_for_what(facts, words):
@@ -80,7 +89,8 @@ def test_what_the_other_ranks_wait_for_is_told_too():
     sentence = verdict.waiting_sentence(facts).text
     assert sentence.startswith("rank 2 runs torch without the probe: pass PYTHONPATH and DDPMON_* on to the ranks (")
     assert sentence.endswith(
-        "); 1/4 ranks connected; not started: 3; started, not connected yet: 1; not yet in init_process_group: 0"
+        "); 1/4 ranks connected; rank 3 has not started; rank 1 has not connected yet; "
+        "rank 0 has not called init_process_group yet"
     )
 
 
@@ -95,7 +105,7 @@ def test_processes_without_a_rank_are_told_by_their_pids():
 )
 def test_a_rank_that_still_imports_torch_or_is_gone_is_no_reason_to_worry(processes):
     facts = Waiting(2, True, {}, frozenset({0, 1}), processes)
-    assert said(verdict.waiting_sentence(facts)) == ("0/2 ranks connected; started, not connected yet: all", "info")
+    assert said(verdict.waiting_sentence(facts)) == ("0/2 ranks connected; no rank has connected yet", "info")
 
 
 def test_many_ranks_are_named_in_few_words():
@@ -159,10 +169,14 @@ def test_a_run_that_ended_well_keeps_what_held_it_back():
     assert verdict.beside_state("done: 1,200 steps in 3m12s", "done", [], 1200) == "1,200 steps in 3m12s"
     assert verdict.beside_state("no step was seen", "done", [], 0) == "no step was seen"
     assert verdict.beside_state("it failed", "failed", [slow], 1200) == "it failed"
-    assert said(verdict.ended_sentence("done", [slow], 1200, 192, None)) == (
-        "done: 1,200 steps in 3m12s; rank 1 is slow",
-        "warn",
-    )
+    for state, how in (
+        ("done", "done: 1,200 steps in 3m12s"),
+        ("stopped", "stopped on request after 1,200 steps in 3m12s"),
+        ("detached", "detached: 1,200 steps in 3m12s; the job continues without ddpmon"),
+    ):
+        assert said(verdict.ended_sentence(state, [slow], 1200, 192, None)) == (f"{how}; rank 1 is slow", "warn")
+        assert said(verdict.ended_sentence(state, [], 1200, 192, None)) == (how, "info")
+        assert verdict.beside_state(f"{how}; rank 1 is slow", state, [slow], 1200) == "rank 1 is slow"
 
 
 def test_a_run_that_ended_well_keeps_what_cost_it_most_for_a_while():

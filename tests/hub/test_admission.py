@@ -104,7 +104,7 @@ def test_hubs_that_were_given_where_to_meet_do_so_before_any_rank_and_keep_their
     viewer.until(lambda s: any("has joined the run" in event.text for event in s.events), "the other hub")
     (first,) = node.ranks(2)[:1]
     told = "who has come, before there is a group"
-    viewer.until(lambda s: "not started: 0-1" in s.verdict and hosts(s) == ["box1", "box1"], told)
+    viewer.until(lambda s: "ranks 0-1 have not started" in s.verdict and hosts(s) == ["box1", "box1"], told)
     ranks, told = [*root.ranks(0), *machines[1].peers[-2:]], late_world()
     first.socket.send(encode(Meeting(2, first.pid, 1, 2, "192.0.2.1", root=Card("x" * 40, "", ["tcp://192.0.2.1:1"]))))
     root.kill_hub()

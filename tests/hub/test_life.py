@@ -94,11 +94,11 @@ def test_while_waiting_it_says_for_whom(stage):
         stage.save(agent=runs.Process.of(agent.pid))
         stage.hub()
         viewer = stage.viewer()
-        viewer.until(lambda s: s.verdict.endswith("started, not connected yet: 0-1"), "two processes seen")
+        viewer.until(lambda s: s.verdict.endswith("ranks 0-1 have not connected yet"), "two processes seen")
         stage.rank(1).join()
         snapshot = viewer.until(lambda s: "1/4 ranks connected" in s.verdict, "one connected")
-        assert "not started: 2-3" in snapshot.verdict
-        assert "started, not connected yet: 0" in snapshot.verdict
+        assert "ranks 2-3 have not started" in snapshot.verdict
+        assert "rank 0 has not connected yet" in snapshot.verdict
         assert snapshot.state == "waiting"
     finally:
         os.killpg(agent.pid, signal.SIGKILL)

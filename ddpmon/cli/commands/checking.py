@@ -36,8 +36,8 @@ def status(run: str | None, as_json: bool) -> int:
     \b
     Exit codes:
       0   fine: the run waits, runs, stops or has ended, without a warning
-      1   needs attention: a warning, also of a run that has ended; slow,
-          stalled, or nothing answers here
+      1   needs attention: a warning, also of a run that is done or that
+          somebody stopped; slow, stalled, or nothing answers here
       2   failed, or its supervisor is gone
     """
     from ddpmon.source import snapshot_now
