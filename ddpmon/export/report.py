@@ -83,14 +83,14 @@ def title(run: dict[str, Any]) -> str:
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the labelled sentences at the top: the verdict ("Verdict"), reasons ("Why"), and advice ("Next").
 
-    If no hub answered, the age of the data comes first ("Stale"). In a failed run, only the advice about the failure
-    is given, and other findings come last ("Also").
+    If no hub answered, the age of the data comes first ("Stale"). In a failed run, the advice about the failure comes
+    first, and other findings come last ("Also"), each with its own advice.
     """
     findings = report["findings"]
     failed = report["run"]["state"] == "failed"
     of_failure = [finding for finding in findings if kind_named(finding["kind"]).explains == "failed"]
     others = [
-        finding["text"]
+        finding
         for place, finding in enumerate(findings)
         if finding not in of_failure and place not in report["verdict_findings"]
     ]
@@ -104,10 +104,13 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     earlier_runs = report.get("earlier_runs")
     labelled += [("Earlier", earlier_runs["text"])] if earlier_runs and earlier_runs["slower_by"] else []
     labelled += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
-    told = _first(others, "finding")
+    told = _first([finding["text"] for finding in others], "finding")
     labelled += [] if failed else [("Why", sentence) for sentence in told]
     labelled += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
-    labelled += [("Also", sentence) for sentence in told] if failed else []
+    if failed:
+        next_steps = {finding["text"]: finding["advice"] for finding in others if finding["advice"] not in advice}
+        for sentence in told:
+            labelled += [("Also", sentence), *([("Next", step)] if (step := next_steps.get(sentence)) else [])]
     return labelled
 
 

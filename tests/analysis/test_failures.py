@@ -77,6 +77,13 @@ def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
     assert sentence(cause, 3).startswith("rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3")
 
 
+@pytest.mark.parametrize("words", ["", "no quota left"])
+def test_a_plain_exit_code_says_where_the_ranks_last_output_is(words):
+    cause = first_failure(read_table(TABLE.format(code=3)), [], {1: words} if words else {})
+    assert "exit" in cause.cause
+    assert "`ddpmon logs --rank 1`" in cause.advice
+
+
 OWN_WORDS = [
     "ValueError: no such class on rank {0} (pid {1})",
     "RuntimeError: CUDA error: device-side assert on cuda:{0}",

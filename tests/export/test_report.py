@@ -107,7 +107,7 @@ def test_what_else_was_found_of_a_run_that_failed_is_not_why_it_did():
     failure = {**slow, "kind": "rank_failed", "text": "rank 1 failed", "advice": "Make batches smaller."}
     made |= {"findings": [failure, slow], "verdict_findings": [], "verdict": "rank 1 failed first: out of memory"}
     told = report.sentences(made | {"run": made["run"] | {"state": "failed"}})
-    assert told[1:] == [("Next", "Make batches smaller."), ("Also", slow["text"])]
+    assert told[1:] == [("Next", "Make batches smaller."), ("Also", slow["text"]), ("Next", slow["advice"])]
 
 
 def test_the_slowest_rank_is_first_in_the_table():

@@ -164,7 +164,7 @@ def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt])
         return failure
     after = f"in attempt {before.number} after {format_count(before.steps, 'step')}"
     cause = f"{before.cause}, {after}; attempt {attempts[-1].number + 1} only lost connections"
-    ranks, advice = tuple(before.ranks), explain_words(before.cause).advice
+    ranks, advice = tuple(before.ranks), explain_words(before.cause, facts={"rank": str(before.ranks[0])}).advice
     return replace(failure, rank=ranks[0], cause=cause, exit="", ranks=ranks, advice=advice)
 
 
@@ -217,7 +217,8 @@ def _of_quit(
     options = [name for name in (arg.partition("=")[0] for arg in script_args) if name in RUN_OPTIONS]
     why = explain_words(words, facts={"option": options[0]} if options and row.code == _USAGE_ERROR else None)
     cause, how = (why.cause, f"exit {row.code}") if why.is_translated else _said(words, row.code)
-    return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, why.advice)
+    next_step = why.advice or explain_words(cause, facts={"rank": str(row.rank)}).advice
+    return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, next_step)
 
 
 def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:

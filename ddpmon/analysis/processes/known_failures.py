@@ -341,6 +341,12 @@ KNOWN_FAILURES = (
         "Let all ranks leave the loop in the same step: all-reduce the decision to stop, give every rank the same"
         " number of batches, or wrap the loop in model.join().",
     ),
+    KnownFailure(
+        r"^exit(?:ed with)? \d+\b",
+        "",
+        "The script ended this rank itself, as sys.exit does, or a library did. `ddpmon logs --rank {rank}` shows the"
+        " rank's last output, which often says why.",
+    ),
     # Messages of ranks whose peer has gone, in various wordings.
     KnownFailure(
         r"connection (?:was )?(?:likely )?(?:closed|reset|refused)|by peer|broken pipe|timed out|socket timeout"
