@@ -10,7 +10,7 @@ import time
 from ddpmon import runs
 from ddpmon.analysis.processes.launcher import latest_warning
 from ddpmon.analysis.processes.starts import START_PROGRESS_S
-from ddpmon.analysis.verdict import Waiting
+from ddpmon.analysis.processes.waiting import Waiting
 from ddpmon.hub.cpu_activity import CpuActivity
 from ddpmon.hub.silent_ranks import SilentRanks
 from ddpmon.hub.stack_requests import StackRequests

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections import deque
 
-from ddpmon.analysis.verdict import Waiting
+from ddpmon.analysis.processes.waiting import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import MAX_STEP, STAGE_CONNECTED, STAGE_ENDED, STAGE_TRAINING, Step
 from ddpmon.recording.merged import Merged

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from ddpmon.analysis.ledger import Ledger
 from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
 from ddpmon.analysis.over_time.heat import Heat
+from ddpmon.analysis.processes.waiting import Waiting
 from ddpmon.analysis.steps.pauses import PauseFilter
 from ddpmon.analysis.steps.step_sums import SinceStart
 from ddpmon.analysis.steps.table import Table, concatenate_rows, steps_of
-from ddpmon.analysis.verdict import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import END_STATES, MAX_STEP, MAX_US
 from ddpmon.recording.checked import UNREADABLE

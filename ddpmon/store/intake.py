@@ -16,6 +16,7 @@ from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.longest_steps import LongestSteps
 from ddpmon.analysis.over_time.sample_bins import SampleBins
 from ddpmon.analysis.processes.replicas import Replicas
+from ddpmon.analysis.processes.waiting import Waiting
 from ddpmon.analysis.run_state import WARM_UP_STEPS, LongestPauses
 from ddpmon.analysis.slowness.engine import Engine
 from ddpmon.analysis.statistics.arrays import Bools
@@ -101,7 +102,7 @@ class Intake:
         """Events that are not recorded yet."""
         self.notes: list[str] = []
         self.ending = Ending()
-        self.waiting = verdict.Waiting(registry.world_size, attached=len(run.attached))
+        self.waiting = Waiting(registry.world_size, attached=len(run.attached))
         self.loss: float | None = None
         self.loss_falls: bool | None = None
         self.findings: list[Finding] = []

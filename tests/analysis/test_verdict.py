@@ -5,9 +5,9 @@ import pytest
 from ddpmon import numbers
 from ddpmon.analysis import verdict
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
+from ddpmon.analysis.processes.waiting import Waiting
 from ddpmon.analysis.run_state import Signs, derive_state
 from ddpmon.analysis.steps.summary import summarise
-from ddpmon.analysis.verdict import Waiting
 from ddpmon.analysis.words import duration, named_ranks, rank_list
 from ddpmon.messages import Finding, PausingView
 from tests.worlds import own_times, world_with
