@@ -4,18 +4,20 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests import ranks
+from tests import forked, ranks
 from tests.deadlines import Deadline, busy_factor
 
 TRAINING = Path(__file__).parents[2] / "training"
 DEADLINE_S = 120
 MODULES = (*ranks.TORCH, "vision")
 """Modules of the scripts that take time to import: the last one is torchvision."""
+
+ON_PATH = {"PYTHONPATH": str(TRAINING)}
+"""The variable with which a forked script finds the modules beside it."""
 
 sys.path.insert(0, str(TRAINING))  # as Python does for a script there: its modules import each other by name
 
@@ -25,15 +27,10 @@ def environment():
 
 
 class Started:
-    """A running command; its output, both streams together, is in a file that can be read while it grows."""
+    """A running launcher or rank; its output, both streams together, is in a file that can be read while it grows."""
 
-    def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
-        number = len(list(folder.glob("output-*")))
-        self._output = folder / f"output-{number}"
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=output, stderr=output, env=environment() | env, stdin=subprocess.DEVNULL
-            )
+    def __init__(self, process: subprocess.Popen | forked.Forked, output: Path) -> None:
+        self.process, self._output = process, output
 
     @property
     def output(self) -> str:
@@ -55,34 +52,37 @@ class Started:
             pytest.fail(f"has not ended after {DEADLINE_S} s:\n{self.output}")
 
 
-@contextmanager
-def starter(folder: Path):
-    """A function that starts scripts in a folder: with torchrun, or without nproc as one rank by hand."""
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts scripts: with torchrun, or without nproc as one rank by hand.
+
+    torchrun's ranks import torch without its compiler, which is not enough for torchvision. Ranks by hand are forked.
+    """
     running = []
 
     def start(script: str, *arguments: object, nproc: int | None = None, env: dict[str, str] | None = None):
-        command = [sys.executable]
-        if nproc is not None:
-            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}"]
-        elif script == "linear_regression.py":  # mnist.py imports torchvision, which asks for all of torch
-            command.append(str(ranks.LIGHT_TRAIN))
-        command += [str(TRAINING / script), *map(str, arguments)]
-        running.append(Started(command, folder, env or {}))
+        words, around = [str(TRAINING / script), *map(str, arguments)], environment() | (env or {})
+        output = tmp_path / f"output-{len(running)}"
+        with output.open("wb") as written, open(os.devnull) as nothing:
+            if nproc is None:
+                process = forked.Forked(
+                    *words, stdin=nothing.fileno(), stdout=written.fileno(), stderr=written.fileno(), modules=MODULES,
+                    folder=str(tmp_path), environment=around | ON_PATH, at_import=ON_PATH,
+                )  # fmt: skip
+            else:
+                torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={nproc}"]
+                command = [sys.executable, *torchrun, str(ranks.LIGHT_TRAIN), *words]
+                process = subprocess.Popen(
+                    command, cwd=tmp_path, stdin=nothing, stdout=written, stderr=written, env=around
+                )
+        running.append(Started(process, output))
         return running[-1]
 
-    try:
-        yield start
-    finally:
-        for started in running:
-            if started.process.poll() is None:
-                started.process.terminate()  # torchrun ends its ranks
-                started.process.wait(60)
-
-
-@pytest.fixture
-def start(tmp_path):
-    with starter(tmp_path) as start:
-        yield start
+    yield start
+    for started in running:
+        if started.process.poll() is None:
+            started.process.terminate()  # torchrun ends its ranks
+            started.process.wait(60)
 
 
 @pytest.fixture
@@ -90,19 +90,10 @@ def run(tmp_path):
     """Run a script to its end, on so many ranks or in one process: its exit code and its output."""
 
     def call(script: str, *arguments: object, nproc: int | None = None, env: dict[str, str] | None = None):
-        return forked(tmp_path, script, *arguments, nproc=nproc, env=env or {})
+        done = ranks.run(
+            nproc, TRAINING / script, *map(str, arguments), folder=tmp_path, modules=MODULES, together=True,
+            environment=environment() | {"OMP_NUM_THREADS": "1"} | ON_PATH | (env or {}),
+        )  # fmt: skip
+        return done.returncode, done.stdout
 
     return call
-
-
-def forked(folder: Path, script: str, *arguments: object, nproc: int | None, env: dict[str, str]):
-    done = ranks.run(
-        nproc,
-        TRAINING / script,
-        *map(str, arguments),
-        environment=environment() | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TRAINING)} | env,
-        folder=folder,
-        modules=MODULES,
-        together=True,
-    )
-    return done.returncode, done.stdout

@@ -14,14 +14,14 @@ from tests.conftest import wait_for
 
 pytestmark = pytest.mark.e2e
 
-# Two epochs of 93 steps: a stop after the first printed line, step 100, lies inside an epoch. The next twenty steps
-# take their time, so that the signal comes while there are some left.
-RUN = ("--epochs", 2, "--batch-size", 8, "--seed", 7)
-CHECKPOINT = "checkpoints/linear_regression.pt"
-STOPPED = (*RUN, "--slow", "other:0:100:100-119", "--save", "weights.pt")
-# The same of the smallest script, which prints after an epoch of 64 steps.
+# Two epochs of 64 steps. The first line is printed after an epoch, and the next twenty steps take their time, so that
+# the signal comes while there are some left.
 SMALLEST = ("--epochs", 2, "--seed", 7, "--workers", 1, "--save", "weights.pt")
 SMALLEST_STOPPED = (*SMALLEST, "--slow", "other:0:100:65-84")
+CHECKPOINT = "checkpoints/linear_regression.pt"
+# The same of digits that are moved at random: two epochs of 93 steps, and a line after step 100.
+DIGITS = ("--epochs", 2, "--batch-size", 8, "--seed", 7, "--save", "weights.pt")
+DIGITS_STOPPED = (*DIGITS, "--slow", "other:0:100:100-119")
 
 
 HEARS_TOTALS = """
@@ -48,43 +48,32 @@ def stopped_step(output: str, checkpoint: str, total: int) -> int:
     return step
 
 
-def test_sigterm_to_torchrun_stops_all_ranks_at_one_step_and_the_same_or_other_ranks_go_on(start, run, tmp_path):
-    first = start("mnist.py", *STOPPED, nproc=2)
-    first.until("step 100/186")
+def trained(run, folder, script, *words):
+    """Train to the end; the output, and the weights that are then taken out of the folder."""
+    code, output = run(script, *words, nproc=2)
+    assert code == 0, output
+    weights = torch.load(folder / "weights.pt")
+    (folder / "weights.pt").unlink()
+    return output, weights
+
+
+def by_hand(start, script, *words):
+    """Start two ranks, one after the other."""
+    port = {"MASTER_PORT": str(free_port())}
+    return [start(script, *words, "--world_size", 2, "--rank", rank, env=port) for rank in (0, 1)]
+
+
+def test_sigterm_to_torchrun_and_ctrl_c_in_one_of_two_ranks_stop_all_at_one_step_and_the_same_arguments_go_on(
+    start, run, tmp_path
+):
+    _, never_stopped = trained(run, tmp_path, "linear_regression.py", *SMALLEST)
+    first = start("linear_regression.py", *SMALLEST_STOPPED, nproc=2)
+    first.until("epoch 1/2")
     first.process.terminate()
     first.end()
-    step = stopped_step(first.output, "checkpoints/mnist.pt", 186)
-    assert not (tmp_path / "weights.pt").exists()
-    checkpoint = tmp_path / "checkpoints" / "mnist.pt"
-    stopped = checkpoint.read_bytes()
+    goes_on_to(never_stopped, first.output, run, tmp_path)
 
-    code, output = run("mnist.py", *STOPPED, nproc=2)
-    assert code == 0, output
-    assert f"continues after step {step} of 186, from checkpoints/mnist.pt" in output
-    assert not checkpoint.exists(), "the next run starts anew"
-    code, output = run("mnist.py", *RUN, "--save", "expected.pt", nproc=2)
-    assert code == 0, output
-    assert_equal(torch.load(tmp_path / "weights.pt"), torch.load(tmp_path / "expected.pt"))
-
-    checkpoint.write_bytes(stopped)
-    (tmp_path / "heard").mkdir()
-    (tmp_path / "heard" / "ddpmon.py").write_text(HEARS_TOTALS)
-    code, output = run("mnist.py", *RUN, env={"PYTHONPATH": f"{tmp_path / 'heard'}:{TRAINING}"})
-    assert code == 0, output
-    step, total = re.search(r"continues at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
-    assert int(step) * 2 == int(total), "after the first of two epochs"
-    assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {step}
-
-
-def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(start, run, tmp_path):
-    code, output = run("linear_regression.py", *SMALLEST, nproc=2)
-    assert code == 0, output
-    never_stopped = torch.load(tmp_path / "weights.pt")
-    (tmp_path / "weights.pt").unlink()
-
-    by_hand = (*SMALLEST_STOPPED, "--world_size", 2)
-    port = {"MASTER_PORT": str(free_port())}
-    ranks = [start("linear_regression.py", *by_hand, "--rank", rank, env=port) for rank in (0, 1)]
+    ranks = by_hand(start, "linear_regression.py", *SMALLEST_STOPPED)
     ranks[0].until("epoch 1/2")
     pid = ranks[1].process.pid
     workers = wait_for(lambda: proc.children().get(pid))
@@ -92,12 +81,38 @@ def test_ctrl_c_in_one_of_two_ranks_started_by_hand_stops_both_and_both_go_on(st
         os.kill(each, signal.SIGINT)
     assert [rank.end() for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
     assert "DataLoader" not in ranks[1].output
-    step = stopped_step(ranks[0].output, CHECKPOINT, 128)
+    goes_on_to(never_stopped, ranks[0].output, run, tmp_path)
 
-    code, output = run("linear_regression.py", *SMALLEST_STOPPED, nproc=2)
+
+def goes_on_to(weights, output, run, folder):
+    step = stopped_step(output, CHECKPOINT, 128)
+    assert not (folder / "weights.pt").exists()
+    output, found = trained(run, folder, "linear_regression.py", *SMALLEST_STOPPED)
+    assert f"continues after step {step} of 128, from {CHECKPOINT}" in output
+    assert not (folder / CHECKPOINT).exists(), "the next run starts anew"
+    assert_equal(found, weights)
+
+
+def test_digits_are_moved_as_without_a_stop_and_another_number_of_ranks_goes_on(start, run, tmp_path):
+    ranks = by_hand(start, "mnist.py", *DIGITS_STOPPED)
+    ranks[0].until("step 100/186")
+    ranks[1].process.terminate()
+    assert [rank.end() for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+    step = stopped_step(ranks[0].output, "checkpoints/mnist.pt", 186)
+    checkpoint = tmp_path / "checkpoints" / "mnist.pt"
+    stopped = checkpoint.read_bytes()
+    output, weights = trained(run, tmp_path, "mnist.py", *DIGITS_STOPPED)
+    assert f"continues after step {step} of 186" in output
+    assert_equal(weights, trained(run, tmp_path, "mnist.py", *DIGITS)[1])
+
+    checkpoint.write_bytes(stopped)
+    (tmp_path / "heard").mkdir()
+    (tmp_path / "heard" / "ddpmon.py").write_text(HEARS_TOTALS)
+    code, output = run("mnist.py", *DIGITS, env={"PYTHONPATH": f"{tmp_path / 'heard'}:{TRAINING}"})
     assert code == 0, output
-    assert f"continues after step {step}" in output
-    assert_equal(torch.load(tmp_path / "weights.pt"), never_stopped)
+    step, total = re.search(r"continues at step (\d+) of (\d+) with the weights of 2 ranks", output).groups()
+    assert int(step) * 2 == int(total), "after the first of two epochs"
+    assert set(re.findall(r"^step of (\d+)$", output, re.MULTILINE)) == {step}
 
 
 @pytest.fixture
