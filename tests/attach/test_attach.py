@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -15,8 +16,9 @@ from ddpmon.attach import jobs, stacks
 from ddpmon.launch import processes
 from ddpmon.runs import proc
 from ddpmon.source.place import Here
-from tests.attach.conftest import Program, needs_gdb
+from tests.attach.conftest import Program, needs_gdb, training
 from tests.conftest import ddpmon_program, wait_for
+from tests.tui.terminal import Terminal
 
 pytestmark = [pytest.mark.e2e, needs_gdb]
 
@@ -53,26 +55,81 @@ def trains(cli, run):
     return wait_for(lambda: (told := status(cli, run)).get("step", 0) > 5 and told, 120, 0.5)
 
 
-def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
-    started = job("torchrun")
-    one_job_which_its_launcher_names(started, cli)
-    pids = started.pids
+@pytest.fixture(scope="module")
+def torchrun(tmp_path_factory):
+    """A job that torchrun started: what attaches leaves it, and only the last one stops it."""
+    with training(tmp_path_factory.mktemp("job")) as start:
+        yield start("torchrun")
+
+
+def test_enter_on_an_unwatched_job_asks_and_then_attaches(torchrun, fresh_programs, cli):
+    pid = torchrun.started[0].pid
+    a_dashboard_that_changes_nothing_names_the_command_instead(pid)
+    question = r"Attach to train \(pid (\d+),"
+    with Terminal("tests.tui.show", "slow", columns=160, rows=50) as dashboard:
+        open_runs(dashboard)
+        press_enter(dashboard, pid, question)
+        dashboard.press(b"n")
+        dashboard.wait_until(lambda text: not re.search(question, text), "the screen without the question")
+        assert runs.all_runs() == []
+        press_enter(dashboard, pid, question)
+        dashboard.press(b"y")
+        dashboard.wait_until(lambda text: re.match(r".*\btrain  2 ranks  step \d", text), "the steps of the job", 120)
+        dashboard.press(b"q")
+        assert dashboard.wait_end() == 0
+    (run,) = runs.all_runs()
+    assert cli("detach", run.id).returncode == 0
+
+
+def a_dashboard_that_changes_nothing_names_the_command_instead(pid):
+    with Terminal("ddpmon", "demo", columns=160, rows=50) as dashboard:
+        open_runs(dashboard)
+        press_enter(dashboard, pid, r"read-only: cannot attach from here; ddpmon attach --pid (\d+) in a shell can")
+        dashboard.press(b"q")
+        dashboard.wait_end()
+    assert runs.all_runs() == []
+
+
+def open_runs(dashboard):
+    dashboard.press(b"8")
+    dashboard.wait_for("UNWATCHED")
+    dashboard.press(b"g")
+
+
+def press_enter(dashboard, pid, answer):
+    """Move the cursor to a job in Runs, and press Enter there. answer: what is shown then, with the pid in group 1."""
+    asked = []
+    for _ in range(30):  # other jobs of this machine may stand before it
+        dashboard.press(b"\r")
+        shown = re.search(answer, dashboard.wait_until(lambda text: re.search(answer, text), answer))
+        if int(shown[1]) == pid:
+            return
+        dashboard.press(b"n")
+        dashboard.wait_until(lambda text: not re.search(answer, text), "the screen without the question")
+        dashboard.press(b"g" if shown[1] in asked else b"j")
+        asked.append(shown[1])
+    raise AssertionError(pid)
+
+
+def test_a_job_is_watched_left_and_watched_again_also_as_its_launcher_starts_ranks_again(torchrun, attached, cli):
+    one_job_which_its_launcher_names(torchrun, cli)
+    pids = torchrun.pids
     before = descriptors(pids)
     run = attached(pids[1])
     assert [rank.process.pid for rank in run.attached] == pids
-    assert run.agent.pid == started.started[0].pid
+    assert run.agent.pid == torchrun.started[0].pid
     assert trains(cli, run)["world_size"] == 2
     assert json.loads(cli("report", run.id, "--format", "json").stdout)["run"]["attached"] is True
     assert str(run.agent.pid) not in cli("ls").stdout.partition("without ddpmon")[2]
     again = cli("attach", "--pid", str(pids[0]), "--headless")
     assert (again.returncode, run.id in again.stderr) == (2, True)
 
-    assert f"print to {started.folder / 'out-0'}" in cli("logs", run.id).stdout
+    assert f"print to {torchrun.folder / 'out-0'}" in cli("logs", run.id).stdout
     left = cli("detach")
     assert (left.returncode, "continues without the probe" in left.stdout) == (0, True), left.stderr
     assert runs.load(run.id).state() == "detached"
     assert "the job continues without ddpmon" in cli("report", run.id).stdout
-    started.goes_on()
+    torchrun.goes_on()
     assert wait_for(lambda: descriptors(pids) == before)
     assert f"\n{run.agent.pid} " in cli("ls").stdout
 
@@ -80,10 +137,11 @@ def test_a_job_is_watched_left_and_watched_again(job, attached, cli):
     assert "WAITING" not in shown.stdout, shown.stderr
     assert cli("detach").returncode == 0
     second = attached(run.agent.pid, "--name", "again")
+    assert second.name == "again"
     trains(cli, second)
-    assert started.end() == [0]
-    ended = wait_for(lambda: (last := runs.load(second.id)).ended and last)
-    assert (ended.name, ended.state(), ended.exit_code) == ("again", "done", 0)
+    ranks_that_the_launcher_starts_again_are_watched(second)
+    torchrun.goes_on()
+    a_stop_asks_and_then_signals_the_launcher(second, torchrun.started[0], cli)
 
 
 def one_job_which_its_launcher_names(started, cli):
@@ -109,31 +167,27 @@ def threads(pids):
     return {pid: sorted(proc.thread_names(pid)) for pid in pids}
 
 
-def test_ranks_that_the_launcher_starts_again_are_watched_until_a_stop_that_asks_and_then_signals_it(
-    job, attached, cli
-):
-    started = job("torchrun")
-    first = attached(started.started[0].pid)
-    trains(cli, first)
-    os.kill(first.attached[1].process.pid, signal.SIGKILL)
+def ranks_that_the_launcher_starts_again_are_watched(run):
+    os.kill(run.attached[1].process.pid, signal.SIGKILL)
 
     def again() -> bool:
-        now = runs.load(first.id)
+        now = runs.load(run.id)
         assert not now.ended, now.error
-        return now.attached != first.attached and all(rank.state == "in" for rank in now.attached)
+        return now.attached != run.attached and all(rank.state == "in" for rank in now.attached)
 
     wait_for(again, 180)
-    refused = cli("stop", first.id)
+
+
+def a_stop_asks_and_then_signals_the_launcher(run, launcher, cli):
+    refused = cli("stop", run.id)
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
-    started.goes_on()
-    (launcher,) = started.started
     below = [process for _, process in processes.descendants(launcher.pid)]
-    stopped = cli("stop", first.id, "--yes")
+    stopped = cli("stop", run.id, "--yes")
     assert stopped.returncode == 0, stopped.stderr
     wait_for(lambda: not any(process.alive() for process in below))
-    assert runs.load(first.id).state() == "stopped"
+    assert runs.load(run.id).state() == "stopped"
     assert launcher.wait(60) != 0
-    assert "1 restart" in cli("report", first.id).stdout
+    assert "1 restart" in cli("report", run.id).stdout
 
 
 def test_a_rank_that_cannot_be_entered_has_all_ranks_left(job, cli, fresh_programs):

@@ -69,16 +69,6 @@ def entered() -> runs.Run | None:
     return next((run for run in runs.all_runs() if {each.state for each in run.attached} == {"in"}), None)
 
 
-def test_a_supervisor_that_is_killed_while_it_enters_gets_a_successor_that_enters(survives, attach, cli):
-    attach(survives)
-    run = wait_for(
-        lambda: (run := begun()) and "entering" in {each.state for each in run.attached} and run, LONG, every_s=0
-    )
-    os.kill(run.supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: cli("status", run.id).returncode in {0, 1} and entered(), LONG)
-    assert cli("detach").returncode == 0
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python enters by itself, without a debugger")
 def test_the_successor_of_a_killed_supervisor_waits_for_the_debugger_that_is_still_at_work(survives, attach, cli):
     ranks = survives.pids
@@ -137,8 +127,18 @@ def threads(pid: int) -> list[str]:
     return sorted(proc.thread_names(pid))
 
 
-def test_after_all_of_it_the_job_has_computed_in_each_step_what_it_computes_alone(job_of_all, tmp_path):
+def test_after_all_of_it_a_supervisor_that_is_killed_while_it_enters_gets_a_successor_that_sees_the_same_end(
+    job_of_all, attach, cli, tmp_path
+):
+    attach(job_of_all)
+    run = wait_for(
+        lambda: (run := begun()) and "entering" in {each.state for each in run.attached} and run, LONG, every_s=0
+    )
+    os.kill(run.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: cli("status", run.id).returncode in {0, 1} and entered(), LONG)
     assert set(job_of_all.end()) == {0}
+    ended = wait_for(lambda: (last := runs.load(run.id)).ended and last)
+    assert (ended.state(), ended.exit_code) == ("done", 0)
     steps = [(job_of_all.folder / f"steps-{rank}").read_text().splitlines() for rank in range(2)]
     alone = environment(STEP_S="0", STEPS=str(len(steps[0])))
     done = ranks.run(2, SCRIPT, str(tmp_path), "hand", environment=alone, modules=ranks.LIGHT, timeout_s=LONG)
