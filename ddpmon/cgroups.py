@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PROC = Path("/proc")
+from ddpmon.proc import PROC_ROOT
 
 
 class Cgroup(NamedTuple):
@@ -20,7 +20,7 @@ class Cgroup(NamedTuple):
     version: int
 
 
-def cgroups_of(controller: str, proc: Path = PROC) -> list[Cgroup]:
+def cgroups_of(controller: str, proc: Path = PROC_ROOT) -> list[Cgroup]:
     """Return the cgroups of this process under a controller ("memory", "cpu"), the closest first.
 
     For version 1, only the closest is returned. If there is one, no cgroup of version 2 has that controller.
@@ -45,7 +45,7 @@ def cgroups_of(controller: str, proc: Path = PROC) -> list[Cgroup]:
     return found
 
 
-def mounts(proc: Path = PROC) -> Iterator[tuple[str, str, str, str]]:
+def mounts(proc: Path = PROC_ROOT) -> Iterator[tuple[str, str, str, str]]:
     """Yield the kind, options, root and mount point of each mounted file system."""
     for line in read(proc / "self/mountinfo").splitlines():
         mount, _, after_dash = line.partition(" - ")

@@ -9,7 +9,8 @@ import os
 import unicodedata
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from pathlib import Path
+
+from ddpmon import proc
 
 _ASCII = {
     **dict.fromkeys("─‖–—", "-"), "━": "=", "╌": "_", "═": "#", "│": "|", **dict.fromkeys("└┘┌┐├┤┴┬┼", "+"),
@@ -33,12 +34,8 @@ def started_with() -> dict[str, str]:
 @cache  # Cached, because the value is constant and takes milliseconds to read on some systems.
 def _ctype_at_start() -> str | None:
     """Return the LC_CTYPE at the process's start; None if the system does not tell."""
-    try:
-        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    at_start = dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
-    return os.fsdecode(at_start.get(b"LC_CTYPE", b""))
+    at_start = proc.environment("self")
+    return at_start.get("LC_CTYPE", "") if at_start else None
 
 
 def in_ascii(environ: Mapping[str, str]) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from ddpmon import command_lines, tasks
-from ddpmon.runs import Process, Run, proc
-from ddpmon.runs.proc import Stat
+from ddpmon import command_lines, proc, tasks
+from ddpmon.proc import Stat
+from ddpmon.runs import Process, Run
 
 _GROUP_THREADS = ("pt_gloo_runloop", "pt_nccl_")
 """Prefixes of the names of threads that torch starts once a process group is connected.
@@ -27,11 +27,11 @@ _MPI = ("mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_
 """Prefixes of the names of MPI programs that start ranks and forward signals to them."""
 _ELASTIC = "TORCHELASTIC_RUN_ID"
 """Variable that torchrun sets for its ranks. Launchers that imitate torchrun set it too: Accelerate, Ray Train."""
-_TORCHRUN = (b"torchrun", b"torch.distributed.")
+_TORCHRUN = ("torchrun", "torch.distributed.")
 """Words in the command line of torchrun."""
 _INIT = 1
 """Pid of the init process, which adopts ranks whose launcher died. In a container this may be torchrun itself."""
-_DEEPSPEED = b"deepspeed.launcher.launch"
+_DEEPSPEED = "deepspeed.launcher.launch"
 _SPAWNED = "--multiprocessing-fork"
 _WATCHED = "DDPMON_RUN_ID"
 
@@ -142,15 +142,9 @@ def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int
     candidates: dict[int, dict[str, str]] = {}
     grouped = set()
     for pid, stat in stats.items():
-        if not stat.alive or proc.owner(pid) != mine or not _is_python(pid):
+        if not stat.alive or proc.owner(pid) != mine or not _runs(pid, ("python", "pypy")):
             continue
-        try:
-            variables = dict(
-                word.decode(errors="surrogateescape").split("=", 1) for word in proc.environment(pid) if b"=" in word
-            )
-        except OSError:  # The process has ended meanwhile, or may not be read.
-            continue
-        candidates[pid] = variables
+        candidates[pid] = proc.environment(pid)
         if any(name.startswith(_GROUP_THREADS) for name in proc.thread_names(pid)):
             grouped.add(pid)
     found = {}
@@ -158,11 +152,10 @@ def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int
         stat = stats[pid]
         parent = candidates.get(stat.parent, {})
         inherits = "RANK" not in variables or parent.get("RANK") == variables["RANK"]
-        if pid not in grouped and (inherits or stat.parent in grouped or not _has_torch(pid)):
+        if pid not in grouped and (inherits or stat.parent in grouped or _TORCH not in proc.mapped(pid)):
             continue
-        try:
-            words = tuple(word.decode(errors="replace") for word in proc.arguments(pid)[:-1])
-        except OSError:
+        words = tuple(proc.arguments(pid))
+        if not words:  # The process has ended meanwhile, or may not be read.
             continue
         process = Process(pid, stat.start_ticks)
         is_watched = _WATCHED in variables or not watched.isdisjoint({process, _process(stat.parent, stats)})
@@ -174,20 +167,6 @@ def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int
 
 def _process(pid: int, stats: Mapping[int, Stat]) -> Process:
     return Process(pid, stats[pid].start_ticks if pid in stats else 0)
-
-
-def _is_python(pid: int) -> bool:
-    try:
-        return os.path.basename(proc.executable(pid)).startswith(("python", "pypy"))
-    except OSError:
-        return False
-
-
-def _has_torch(pid: int) -> bool:
-    try:
-        return _TORCH in proc.mapped(pid)
-    except OSError:
-        return False
 
 
 def _grouped(ranks: Mapping[int, RankProcess], stats: Mapping[int, Stat]) -> list[list[RankProcess]]:
@@ -223,10 +202,7 @@ def _job(group: list[RankProcess], stats: Mapping[int, Stat]) -> TrainingJob:
         launcher = _process(parents.pop(), stats)
     words = group[0].words
     if launcher:
-        try:
-            words = tuple(word.decode(errors="replace") for word in proc.arguments(launcher.pid)[:-1]) or words
-        except OSError:
-            launcher = None
+        words = tuple(proc.arguments(launcher.pid)) or words
     first = min(rank.process.start_ticks for rank in group)
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - first / os.sysconf("SC_CLK_TCK")
     return TrainingJob(tuple(group), launcher, words, time.time() - age_s)
@@ -244,17 +220,17 @@ def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...],
     """
     if pid < 1 or proc.owner(pid) != os.getuid():
         return False
-    try:
-        words = proc.arguments(pid)[:-1]
-        if pid == _INIT and not any(name in word for word in words for name in _TORCHRUN):
-            return False
-        if os.path.basename(proc.executable(pid)).startswith(_MPI):
-            return True
-    except OSError:
+    words = proc.arguments(pid)
+    if not words or (pid == _INIT and not any(name in word for word in words for name in _TORCHRUN)):
         return False
-    forked = tuple(word.decode(errors="replace") for word in words) == child
     started = _ELASTIC in of_child and _ELASTIC not in variables
-    return started or forked or _SPAWNED in child or _DEEPSPEED in words
+    forked = tuple(words) == child
+    return started or forked or _SPAWNED in child or _DEEPSPEED in words or _runs(pid, _MPI)
+
+
+def _runs(pid: int, programs: tuple[str, ...]) -> bool:
+    """Return whether a process runs a program whose name begins with one of these."""
+    return os.path.basename(proc.executable(pid)).startswith(programs)
 
 
 def _above(pid: int, stats: Mapping[int, Stat]) -> list[int]:

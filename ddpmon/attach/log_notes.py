@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.attach.stacks import Frame
-from ddpmon.runs import proc
 from ddpmon.runs.attached import Attached
 
 _KINDS = (
@@ -45,10 +44,7 @@ def _places(ranks: Sequence[Attached]) -> dict[str, list[str]]:
     """Return the ranks that print to each place, as {place: names of ranks}."""
     places: dict[str, list[str]] = {}
     for each in ranks:
-        try:
-            target = proc.descriptor_link(1, each.process.pid)
-        except OSError:
-            target = ""
+        target = proc.descriptor_link(1, each.process.pid)
         place = next(
             (text.format(target) for begin, text in _KINDS if target.startswith(begin)),
             "a place that ddpmon cannot see",

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sys
 
+from ddpmon import proc
 from ddpmon.attach import process_entry
 from ddpmon.attach.jobs import RankProcess
 from ddpmon.attach.process_entry import EntryError
-from ddpmon.runs import proc
 
 INSTALL_GDB = "apt install gdb, or conda install gdb"
 NO_DEBUGGER = f"gdb is missing on this machine, and attaching needs it before Python 3.14: {INSTALL_GDB}"
-_DISABLED = b"PYTHON_DISABLE_REMOTE_DEBUG="
+_DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
 
 
 def no_job(pid: int) -> str:
@@ -70,7 +70,7 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
             f"Python: {python} -m pip install ddpmon"
         )
     if version >= process_entry.REMOTE:
-        if any(each.startswith(_DISABLED) and each != _DISABLED for each in proc.environment(pid)):
+        if proc.environment(pid).get(_DISABLED):
             return (
                 "PYTHON_DISABLE_REMOTE_DEBUG in the job's environment forbids attaching; start the job without "
                 "this variable"
@@ -84,13 +84,7 @@ def _obstacle(rank: RankProcess, pid: int) -> str:
 
 
 def _other_container(pid: int) -> str:
-    try:
-        same = all(
-            os.readlink(f"{proc.PROC_ROOT}/{pid}/ns/{kind}") == os.readlink(f"{proc.PROC_ROOT}/self/ns/{kind}")
-            for kind in ("mnt", "pid")
-        )
-    except OSError:
-        return ""
+    same = all(proc.namespace(kind, pid) in {"", proc.namespace(kind)} for kind in ("mnt", "pid"))
     return "" if same else "the process runs in another container; run ddpmon attach in that container"
 
 

@@ -18,9 +18,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpmon import proc
 from ddpmon.attach import symbols
 from ddpmon.launch import processes
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process
 
 HOLD_S = 30.0
 """Longest time in seconds for a debugger to stop a process. A thread that is in the kernel delays the stop."""

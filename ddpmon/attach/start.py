@@ -6,14 +6,14 @@ import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.attach import jobs, obstacles
 from ddpmon.attach.jobs import TrainingJob, attached_processes, find_all, of_process
 from ddpmon.errors import UsageError
 from ddpmon.launch import spec
 from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.start import new_run, start_run
-from ddpmon.runs import Run, proc
+from ddpmon.runs import Run
 from ddpmon.runs.attached import ENTERING, Attached
 
 ELSEWHERE = (
@@ -51,9 +51,8 @@ def _run_of(job: TrainingJob) -> str:
         if not run.ended and processes & {each.process for each in run.attached}:
             return run.id
     for rank in job.ranks:
-        for variable in proc.environment(rank.process.pid):
-            if variable.startswith(b"DDPMON_RUN_ID="):
-                return variable.partition(b"=")[2].decode(errors="replace")
+        if run_id := proc.environment(rank.process.pid).get("DDPMON_RUN_ID"):
+            return run_id
     return ""
 
 
@@ -119,8 +118,5 @@ def unwatched(of_user: Iterable[Run]) -> list[tuple[int, Run]]:
 
 def _folder(job: TrainingJob) -> str:
     """Return the folder in which the job runs; this command's folder if the job's is not accessible."""
-    try:
-        folder = os.readlink(f"{proc.PROC_ROOT}/{job.ranks[0].process.pid}/cwd")
-    except OSError:
-        folder = ""
+    folder = proc.working_folder(job.ranks[0].process.pid)
     return folder if os.path.isdir(folder) else spec.current_folder()

@@ -19,10 +19,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.attach import exit_code, jobs, log_notes, probe_code
 from ddpmon.attach.process_entry import HOLD_S
 from ddpmon.attach.rank_entries import Entries
@@ -33,7 +32,7 @@ from ddpmon.launch.life import STOP_MARGIN_S
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog
 from ddpmon.launch.supervisor_process import become_supervisor
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process
 from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
 ENTERING_INTERVAL_S = 0.05
@@ -253,8 +252,8 @@ class Supervisor(Supervising):
 
     def _let_debuggers_end(self) -> None:
         """Wait until no debugger of the killed supervisor is at work: a process can have only one at a time."""
-        deadline, folder = time.monotonic() + HOLD_S, os.fsencode(self.folder)
-        while time.monotonic() < deadline and any(folder in b" ".join(words) for words in _command_lines()):
+        deadline, folder = time.monotonic() + HOLD_S, str(self.folder)
+        while time.monotonic() < deadline and any(folder in " ".join(proc.arguments(pid)) for pid in proc.pids()):
             time.sleep(ENTERING_INTERVAL_S)
 
     def _stop(self, now: float, *, at_once: bool) -> None:
@@ -335,12 +334,6 @@ class Supervisor(Supervising):
     def _wait_for_signal(self, seconds: float) -> None:
         time.sleep(seconds)
         self._reap(time.monotonic())
-
-
-def _command_lines() -> Iterator[list[bytes]]:
-    for pid in proc.pids():
-        with contextlib.suppress(OSError):  # The process has ended meanwhile.
-            yield proc.arguments(pid)
 
 
 def main() -> None:

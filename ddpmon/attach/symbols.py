@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from ddpmon.runs import proc
+from ddpmon import proc
 
 Read = Callable[[int, int], bytes]
 """Function that returns memory of the process. Arguments: address, number of bytes."""

@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Mapping
 
+from ddpmon import proc
 from ddpmon.attach import obstacles, process_entry
 from ddpmon.doctor.check import Check, note, ok
-from ddpmon.runs import proc
 
 DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
 

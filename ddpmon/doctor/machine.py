@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpmon import numbers
+from ddpmon import numbers, proc
 from ddpmon.analysis.words import format_count
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.doctor.training import Torch
 from ddpmon.plain import plain
-from ddpmon.runs import proc
-from ddpmon.runs.proc import PTRACE_SCOPE
 
 SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
 HOST_PIDS = "pid:[4026531836]"
@@ -77,7 +75,7 @@ def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
         if not users:
             continue
         who = format_count(len(users), "process", "processes")
-        if proc.pid_namespace() == HOST_PIDS:
+        if proc.namespace("pid") == HOST_PIDS:
             who = ", ".join(f"pid {one.pid}{_named(one.pid)}" for one in users)
         held = f", {numbers.size(used)}" if (used := sum(one.usedGpuMemory or 0 for one in users)) else ""
         yield note(
@@ -88,10 +86,7 @@ def _gpu_users(nvml: Any, devices: Sequence[Any]) -> Iterator[Check]:
 
 
 def _named(pid: int) -> str:
-    try:
-        program = Path(os.fsdecode(proc.arguments(pid)[0])).name
-    except OSError:  # The process has ended.
-        return ""
+    program = Path(next(iter(proc.arguments(pid)), "")).name
     return f" ({plain(program)})" if program else ""
 
 
@@ -150,12 +145,9 @@ def shared_memory(folder: Path = SHM) -> Check:
     return ok("shared memory", f"{folder} holds {numbers.size(size)}")
 
 
-def ptrace(scope: Path = PTRACE_SCOPE) -> Check:
+def ptrace() -> Check:
     """Check whether debuggers may attach to processes: py-spy and gdb need that, ddpmon does not."""
-    try:
-        level = int(scope.read_text())
-    except (OSError, ValueError):
-        level = 0
+    level = proc.ptrace_scope()
     if os.geteuid() == 0 or level == 0:
         return ok("stacks", "ddpmon stack, py-spy and gdb work")
     return ok("stacks", f"ddpmon stack works, but py-spy and gdb cannot attach to processes (ptrace_scope {level})")

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ddpmon import proc
 from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION, quantise_values
 from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.messages import SAMPLE_SECONDS, Course, CoursesView, SeriesRequest
-from ddpmon.runs import proc
 
 KEPT_CORES_S = BINS_PER_RESOLUTION * SAMPLE_SECONDS[-1]
 CORE_INTERVAL_S = 1.0

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ddpmon import proc
 from ddpmon.analysis.processes.starts import BUSY, BUSY_BYTES_PER_S
-from ddpmon.runs import proc
 from ddpmon.store.processes import RankProcess
 
 CPU_POLL_S = 2.0

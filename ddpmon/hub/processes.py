@@ -7,7 +7,7 @@ import os
 import stat
 import time
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.analysis.processes.launcher import latest_warning
 from ddpmon.analysis.processes.starts import START_PROGRESS_S
 from ddpmon.analysis.processes.waiting import Waiting
@@ -18,7 +18,6 @@ from ddpmon.hub.unwatched_processes import Unwatched, started_ranks
 from ddpmon.messages import END_STATES, MAX_STEP
 from ddpmon.messages.step_counter import COUNTER_BYTES, COUNTER_NAME, finished_steps
 from ddpmon.recording.recorder import Recorder
-from ddpmon.runs import proc
 from ddpmon.runs.attached import WAITING
 from ddpmon.runs.rotated_logs import tail
 from ddpmon.store.processes import RankProcess

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from ddpmon import proc
 from ddpmon.analysis.processes.disagreements import line_of
 from ddpmon.analysis.processes.hangs import Held
 from ddpmon.analysis.processes.loaders import Worker
@@ -26,7 +27,7 @@ from ddpmon.messages import Stack, WireError
 from ddpmon.messages.dumps import parse_frames
 from ddpmon.messages.folder import STACKS, Places
 from ddpmon.messages.signals import STACK_SIGNAL
-from ddpmon.runs import Process, plain_file, proc
+from ddpmon.runs import Process, plain_file
 from ddpmon.store.processes import RankProcess
 
 MIN_SIGNAL_INTERVAL_S = 4.0

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Container
 
-from ddpmon import command_lines
+from ddpmon import command_lines, proc
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE, Unarmed
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process
 
 _TORCH = b"/libtorch_python.so"
 _PROBE = b"/msgspec/"
 """Path of a library that the probe loads before it is armed, and that hardly any script loads."""
-_INJECT = b"/ddpmon/probe/inject"
+_INJECT = "/ddpmon/probe/inject"
 """Folder of ddpmon's sitecustomize."""
 _IGNORES = frozenset("EIS")
 """Flags with which Python does not run ddpmon's sitecustomize."""
@@ -74,32 +73,27 @@ class Unwatched:
         process = Process.of(pid)
         if process is None or process in self._armed:
             return None
-        try:
-            maps = proc.mapped(pid)
-            if _TORCH not in maps:
-                return None
-            has_probe = _PROBE in maps
-            if has_probe and not self._speaks_at_once:
-                self._armed.add(process)
-                return None
-            words = proc.arguments(pid)
-            environment = proc.environment(pid)
-        except OSError:
-            return None  # It has ended meanwhile, or belongs to another user.
-        if b"torch.distributed.run" in words[1:4]:
-            return None  # It is torchrun itself.
-        rank = next((word[5:] for word in environment if word.startswith(b"RANK=")), b"")
-        had_cores_s = now - proc.core_wait_s(pid)  # Imports take long if other programs use the cores.
+        maps = proc.mapped(pid)
+        if _TORCH not in maps:
+            return None
+        has_probe = _PROBE in maps
+        if has_probe and not self._speaks_at_once:
+            self._armed.add(process)
+            return None
+        words, environment = proc.arguments(pid), proc.environment(pid)
+        if not words or "torch.distributed.run" in words[1:4]:
+            return None  # It has ended meanwhile, or is torchrun itself.
+        rank = environment.get("RANK", "")
+        had_cores_s = now - (proc.core_wait_ns(pid) or 0) / 1e9  # Imports take long if other programs use the cores.
         since = self._since.setdefault(process, had_cores_s)
         why = LATE if has_probe else _why(words, environment)
-        return Unarmed(pid, int(rank) if rank.isdigit() else None, why, had_cores_s - since)
+        return Unarmed(pid, int(rank) if rank.isdecimal() else None, why, had_cores_s - since)
 
 
-def _why(words: list[bytes], environment: list[bytes]) -> str:
-    if command_lines.split([word.decode(errors="replace") for word in words])[0] & _IGNORES:
+def _why(words: list[str], environment: dict[str, str]) -> str:
+    if command_lines.split(words)[0] & _IGNORES:
         return FLAGS
-    paths = next((word for word in environment if word.startswith(b"PYTHONPATH=")), b"")
-    return LATE if _INJECT in paths else ENVIRONMENT
+    return LATE if _INJECT in environment.get("PYTHONPATH", "") else ENVIRONMENT
 
 
 def started_ranks(agent: Process) -> frozenset[int]:
@@ -109,7 +103,6 @@ def started_ranks(agent: Process) -> frozenset[int]:
     """
     ranks: set[int] = set()
     for pid in proc.children().get(agent.pid, ()) if agent.alive() else ():
-        with contextlib.suppress(OSError):  # The process has ended meanwhile.
-            values = [word[5:] for word in proc.environment(pid) if word.startswith(b"RANK=")]
-            ranks.update(int(value) for value in values if value.isdigit())
+        rank = proc.environment(pid).get("RANK", "")
+        ranks.update([int(rank)] if rank.isdecimal() else [])
     return frozenset(ranks)

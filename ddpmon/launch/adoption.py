@@ -11,10 +11,10 @@ import signal
 import time
 from collections.abc import Callable
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.errors import DdpmonError
 from ddpmon.launch import processes, remaining_processes
-from ddpmon.runs import Process, Run, Sight, proc
+from ddpmon.runs import Process, Run, Sight
 
 CONCLUDED_S = 30.0
 """Longest wait, in seconds, for a successor that finds no process of the run left. It has the hub write the report."""

@@ -23,12 +23,12 @@ import socket
 import sys
 import time
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import spool
 from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
 from ddpmon.launch.spool import PlainFile, Spool
-from ddpmon.runs import Run, open_files, proc
+from ddpmon.runs import Run, open_files
 
 DRAIN_PAUSE_S = 0.1
 SCAN_INTERVAL_S = 1.0
@@ -203,15 +203,10 @@ class Drain:
                 self._take_in_sent(file)
 
     def _take_in_sent(self, file: int) -> None:
-        path = proc.descriptor_path(file)
-        try:
-            log = spool.log_of(proc.descriptor_link(file), self._run_id, self._sockets)
-            if log is not None:
-                self._take_in(path, log)
-        except OSError:
-            pass
-        finally:
-            os.close(file)
+        log = spool.log_of(proc.descriptor_link(file), self._run_id, self._sockets)
+        if log is not None:
+            self._take_in(proc.descriptor_path(file), log)
+        os.close(file)
 
     def _close_unused(self) -> None:
         """Close drained files that no process has open, so that a run with many restarts needs few descriptors."""
@@ -280,7 +275,7 @@ def _replace_older_drain(run_id: str) -> None:
 
 def _signal_drain(pid: bytes, run_id: str, number: signal.Signals) -> None:
     with contextlib.suppress(OSError, ValueError):
-        if run_id.encode() in proc.arguments(int(pid)):
+        if run_id in proc.arguments(int(pid)):
             os.kill(int(pid), number)
             os.kill(int(pid), signal.SIGCONT)
 

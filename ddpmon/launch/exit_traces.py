@@ -12,8 +12,8 @@ import re
 import sqlite3
 import struct
 
-from ddpmon import runs
-from ddpmon.runs import Process, Run, proc, rotated_logs
+from ddpmon import proc, runs
+from ddpmon.runs import Process, Run, rotated_logs
 
 _GET_INFO = 0xC040FF0B
 """The ioctl PIDFD_GET_INFO for a struct pidfd_info of 64 bytes (linux/pidfd.h); since Linux 6.13."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpmon.cgroups import Cgroup, cgroups_of, read
-from ddpmon.runs.proc import PROC_ROOT
+from ddpmon.proc import PROC_ROOT
 
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 

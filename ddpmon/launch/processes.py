@@ -10,7 +10,8 @@ import signal
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ddpmon.runs import Process, proc
+from ddpmon import proc
+from ddpmon.runs import Process
 
 PR_SET_CHILD_SUBREAPER = 36
 PIDFD_SIGNAL_PROCESS_GROUP = 1 << 2
@@ -100,22 +101,13 @@ def descendants(*roots: int) -> list[tuple[int, Process]]:
 
 def with_run_id(run_id: str) -> list[Process]:
     """Return every live process of this user that was started with this run's environment."""
-    variable = f"DDPMON_RUN_ID={run_id}".encode()
-    started = []
-    for pid in proc.pids():
-        with contextlib.suppress(OSError):
-            if variable in proc.environment(pid) and (process := Process.of(pid)):
-                started.append(process)
-    return started
+    started = (Process.of(pid) for pid in proc.pids() if proc.environment(pid).get("DDPMON_RUN_ID") == run_id)
+    return [process for process in started if process is not None]
 
 
 def is_rank(pid: int) -> bool:
     """Return whether a launcher started this process as a rank: its environment has RANK."""
-    try:
-        variables = proc.environment(pid)
-    except OSError:
-        return False
-    return any(variable.startswith(b"RANK=") for variable in variables)
+    return "RANK" in proc.environment(pid)
 
 
 def reap_if_ended(child: Process) -> bool:

@@ -12,13 +12,12 @@ The run's supervisor and hub do not count.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.errors import RunNotFoundError
 from ddpmon.launch import processes, spool
-from ddpmon.runs import Process, Sight, proc
+from ddpmon.runs import Process, Sight
 
 _OURS = ("supervisor.log", "hub.log")
 """Logs that no process of the run itself prints into."""
@@ -50,11 +49,10 @@ def _printing_processes(run_id: str) -> set[Process]:
     printing = set()
     for pid in proc.pids():
         for descriptor in (1, 2):
-            with contextlib.suppress(OSError):  # The process belongs to another user, or has ended meanwhile.
-                output = proc.descriptor_link(descriptor, pid)
-                into_a_log = output.startswith(logs) and output.removeprefix(logs) not in _OURS
-                if into_a_log or spool.log_of(output, run_id, sockets) is not None:
-                    printing.add(Process.of(pid))
+            output = proc.descriptor_link(descriptor, pid)
+            into_a_log = output.startswith(logs) and output.removeprefix(logs) not in _OURS
+            if into_a_log or spool.log_of(output, run_id, sockets) is not None:
+                printing.add(Process.of(pid))
     return {process for process in printing if process is not None}
 
 

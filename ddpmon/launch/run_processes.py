@@ -8,9 +8,10 @@ import signal
 import time
 from collections.abc import Callable
 
+from ddpmon import proc
 from ddpmon.launch import processes, remaining_processes
 from ddpmon.launch.life import Do
-from ddpmon.runs import Process, Run, proc
+from ddpmon.runs import Process, Run
 
 PASS_ON_S = 2.0
 """Longest time, in seconds, for a launcher to forward a signal to its ranks."""

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from typing import Protocol
 
-from ddpmon.runs import proc
+from ddpmon import proc
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PAGE = os.sysconf("SC_PAGESIZE")

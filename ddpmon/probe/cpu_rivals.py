@@ -12,13 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from ddpmon import command_lines
+from ddpmon import command_lines, proc
 from ddpmon.cgroups import Cgroup, cgroups_of
 from ddpmon.messages import CpuProgram, CpuRivals
 from ddpmon.messages.cpu_rivals import MAX_CPU_PROGRAMS
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.plain import utf8
-from ddpmon.probe import counters
 
 STARVED_SHARE = 0.1
 """Share of a second that the training thread must wait for a core before other processes are read."""
@@ -52,8 +51,8 @@ class RivalSearch:
     """
 
     def __init__(self, run_id: str) -> None:
-        self._run_id = os.fsencode(run_id)
-        self._before: tuple[float, dict[int, counters.Times]] | None = None
+        self._run_id = run_id
+        self._before: tuple[float, dict[int, proc.Stat]] | None = None
         self._quiet_until = 0.0
         self._throttling: tuple[float, Throttling | None] = -QUOTA_S, None
         """Time of the last reading of the quota, and the reading."""
@@ -101,11 +100,11 @@ class RivalSearch:
         if starved is None or starved < STARVED_SHARE or now < self._quiet_until:
             self._before = None
             return None
-        times: dict[int, counters.Times] = {}
-        for number, pid in enumerate(counters.pids()):
+        times: dict[int, proc.Stat] = {}
+        for number, pid in enumerate(proc.pids()):
             if number % PROCESSES_AT_ONCE == 0:
                 make_way()
-            if (read := counters.times(pid)) is not None:
+            if (read := proc.stat(pid)) is not None:
                 times[pid] = read
         before, self._before = self._before, (now, times)
         if before is None or now <= before[0]:
@@ -114,11 +113,11 @@ class RivalSearch:
         return self._programs(before[1], times, now - before[0], os.sched_getaffinity(thread))
 
     def _programs(
-        self, before: Mapping[int, counters.Times], after: Mapping[int, counters.Times], took: float, mine: set[int]
+        self, before: Mapping[int, proc.Stat], after: Mapping[int, proc.Stat], took: float, mine: set[int]
     ) -> list[CpuProgram]:
         """Return the programs that used these cores between two readings."""
         used = {
-            pid: (times.ticks - before[pid].ticks) * _TICK_S / took
+            pid: (times.own_ticks - before[pid].own_ticks) * _TICK_S / took
             for pid, times in after.items()
             if pid in before and {times.core, before[pid].core} & mine
         }
@@ -128,7 +127,7 @@ class RivalSearch:
         rivals = (one for one in programs if one.name.rpartition(" ")[2] not in _OWN_PROGRAMS)
         return list(islice(rivals, MAX_CPU_PROGRAMS))
 
-    def _is_ours(self, pid: int, times: Mapping[int, counters.Times]) -> bool:
+    def _is_ours(self, pid: int, times: Mapping[int, proc.Stat]) -> bool:
         """Return whether a process is a rank, a worker of a rank, or part of ddpmon or the launcher.
 
         Other programs that a script starts have the run's variables too, but are none of these.
@@ -138,13 +137,13 @@ class RivalSearch:
             above.append(times[above[-1]].parent)
         if launcher > 1 and above[-1] == launcher:
             return len(above) <= 2 or _is_worker(pid, times[pid].parent)
-        return bool(self._run_id) and counters.environment(pid).get(b"DDPMON_RUN_ID") == self._run_id
+        return bool(self._run_id) and proc.environment(pid).get("DDPMON_RUN_ID") == self._run_id
 
 
 def _is_worker(pid: int, parent: int) -> bool:
     """Return whether a process runs its parent's script, or was started by multiprocessing."""
-    arguments = counters.arguments(pid)
-    return arguments == counters.arguments(parent) or any(b"multiprocessing" in word for word in arguments)
+    arguments = proc.arguments(pid)
+    return arguments == proc.arguments(parent) or any("multiprocessing" in word for word in arguments)
 
 
 def read_throttling(cgroups: Callable[[], list[Cgroup]] | None = None) -> Throttling | None:
@@ -171,9 +170,9 @@ def _throttling(cgroup: Cgroup) -> Throttling | None:
 
 def _named(pid: int) -> str:
     """Return the name of a process's program, followed by the script if the program is an interpreter."""
-    name = counters.program(pid).decode(errors="replace")
+    name = proc.program(pid)
     if name.startswith(INTERPRETERS):
-        name = f"{name} {_script([word.decode(errors='replace') for word in counters.arguments(pid)])}".rstrip()
+        name = f"{name} {_script(proc.arguments(pid))}".rstrip()
     return utf8(name)[:MAX_NAME] or "?"
 
 

@@ -6,12 +6,12 @@ read, and from which file system.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 
+from ddpmon import proc
 from ddpmon.cgroups import mounts
 from ddpmon.messages import DataReader
 from ddpmon.messages.stack_samples import MAX_READERS
@@ -46,10 +46,10 @@ class DataReaders:
 
         """
         reader = pid or os.getpid()
-        state = counters.state(pid or thread, of_own_thread=not pid)
-        state = "R" if state == "S" and had_gil else state
-        if reader not in self._before or not state:
+        stat = proc.stat(pid or f"self/task/{thread}")
+        if reader not in self._before or stat is None:
             return
+        state = "R" if stat.state == "S" and had_gil else stat.state
         self._looks[reader] += 1
         self._states[reader, state] += 1
         if state == "D" and self._mounts.total() < MOST_SEARCHES and (mount := _file_system(reader)) is not None:
@@ -85,28 +85,21 @@ class DataReaders:
 
 def _used(pid: int) -> tuple[float, float, float]:
     """Return the totals of a process: seconds of CPU time, bytes read from storage, seconds without a core."""
-    times, storage = counters.times(pid), counters.storage_bytes(pid)
-    cpu_s = 0.0 if times is None else times.ticks / os.sysconf("SC_CLK_TCK")
-    return cpu_s, 0.0 if storage is None else storage[0], (counters.run_delay_ns(pid, pid) or 0) / 1e9
+    stat, storage = proc.stat(pid), proc.storage_bytes(pid)
+    cpu_s = 0.0 if stat is None else stat.own_ticks / os.sysconf("SC_CLK_TCK")
+    return cpu_s, 0.0 if storage is None else storage[0], (proc.core_wait_ns(pid) or 0) / 1e9
 
 
 def _file_system(pid: int) -> tuple[str, str] | None:
     """Return the mount point and type of the file system of the file that a process opened last for reading."""
-    file = next((path for path in _files_read(pid) if path.startswith("/") and not path.startswith(_NO_DATA)), None)
+    paths = (
+        path
+        for number, path in proc.descriptors(pid)
+        if path.startswith("/") and not path.startswith(_NO_DATA) and counters.is_read_only(pid, number)
+    )
+    file = next(paths, None)
     if file is None:
         return None
     inside = ((mounted, kind) for kind, _, _, mounted in mounts() if os.path.commonpath([mounted, file]) == mounted)
     mounted, kind = max(inside, key=lambda one: len(one[0]), default=("", ""))
     return (utf8(mounted)[:MAX_NAME], utf8(kind)[:MAX_NAME]) if kind else None
-
-
-def _files_read(pid: int) -> list[str]:
-    """Return the files that a process has open only for reading, the highest descriptor first."""
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        for number in sorted(map(int, os.listdir(f"/proc/{pid}/fd")), reverse=True):
-            with contextlib.suppress(OSError):
-                path = os.readlink(f"/proc/{pid}/fd/{number}")
-                if path.startswith("/") and counters.is_read_only(pid, number):
-                    found.append(path)
-    return found

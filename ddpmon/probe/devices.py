@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 
+from ddpmon import proc
 from ddpmon.messages import Sample
 from ddpmon.probe import counters
 from ddpmon.probe.cuda import allocator_counters
@@ -59,15 +60,16 @@ class Sampler:
         sample = Sample(time_us=now // 1000)
         self._rates.set_time(now)
         thread = self._training_thread()
-        delay = None if thread is None else counters.run_delay_ns(thread)
+        delay = None if thread is None else proc.core_wait_ns(f"self/task/{thread}")
         starved = self._rates.per_s(f"delay of {thread}", delay)
         sample.starved_share = None if starved is None else min(1.0, starved / 1e9)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         sample.major_faults_per_s = self._rates.per_s("major faults", usage.ru_majflt)
         sample.minor_faults_per_s = self._rates.per_s("minor faults", usage.ru_minflt)
         sample.cpu_percent = self._rates.per_s("CPU", 100 * (usage.ru_utime + usage.ru_stime))
-        sample.threads, sample.rss_bytes = counters.threads_and_memory() or (None, None)
-        read_bytes, written_bytes = counters.storage_bytes() or (None, None)
+        if stat := proc.stat("self"):
+            sample.threads, sample.rss_bytes = stat.threads, stat.rss_bytes
+        read_bytes, written_bytes = proc.storage_bytes() or (None, None)
         sample.read_bytes_per_s = self._rates.per_s("read", read_bytes)
         sample.written_bytes_per_s = self._rates.per_s("written", written_bytes)
         make_way()

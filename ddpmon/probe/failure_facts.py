@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ddpmon import proc
+
 MAX_FACT = 8192
 """Largest number of characters in a fact, enough for the names and shapes of about 200 parameters."""
 MAX_NAMED_PARAMETERS = 6
@@ -77,15 +79,12 @@ def _holder_of(port: int) -> str:
 
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for row in map(str.split, Path(table).read_text().splitlines()[1:]):
-                if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{row[9]}]")
-    for folder in Path("/proc").glob("[0-9]*") if inodes else ():
-        with contextlib.suppress(OSError):
-            if any(os.readlink(entry) in inodes for entry in (folder / "fd").iterdir()):
-                words = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-                return f"process {folder.name} ({' '.join(redact_words(words))})"
+        for row in map(str.split, proc.read(table).decode().splitlines()[1:]):
+            if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{row[9]}]")
+    for pid in proc.pids() if inodes else ():
+        if any(link in inodes for _, link in proc.descriptors(pid)):
+            return f"process {pid} ({' '.join(redact_words(proc.arguments(pid)))})"
     return ""
 
 

@@ -6,15 +6,15 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from ddpmon import proc
 from ddpmon.messages import GpuUser
 from ddpmon.messages.gpu_users import MAX_GPU_USERS
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.plain import utf8
-from ddpmon.probe import counters
 
 SAME_MEMORY_SHARE = 0.1
 """Relative change of a process's GPU memory that is not reported, because each report is a message to the hub."""
-ADOPTING = b"systemd"
+ADOPTING = "systemd"
 """Name of a process, besides pid 1, that becomes the parent of orphaned processes."""
 
 
@@ -35,12 +35,11 @@ def others_on_gpu(nvml: Any, handle: Any, run_id: str) -> list[GpuUser] | None:
 
 
 def _described(pid: int, used_bytes: int, run_id: str) -> GpuUser:
-    name, environment = counters.program(pid), counters.environment(pid)
-    of_run = bool(run_id) and environment.get(b"DDPMON_RUN_ID") == os.fsencode(run_id)
-    parent = counters.parent(pid)
-    is_orphan = parent == 1 or (parent > 1 and counters.program(parent) == ADOPTING)
-    left_over = is_orphan and not of_run and {b"RANK", b"MASTER_PORT"} <= environment.keys()
-    return GpuUser(pid, utf8(name.decode(errors="replace"))[:MAX_NAME], used_bytes, of_run, left_over)
+    environment, parent = proc.environment(pid), proc.parent(pid)
+    of_run = bool(run_id) and environment.get("DDPMON_RUN_ID") == run_id
+    is_orphan = parent == 1 or (parent > 1 and proc.program(parent) == ADOPTING)
+    left_over = is_orphan and not of_run and {"RANK", "MASTER_PORT"} <= environment.keys()
+    return GpuUser(pid, utf8(proc.program(pid))[:MAX_NAME], used_bytes, of_run, left_over)
 
 
 def are_alike(before: Sequence[GpuUser], now: Sequence[GpuUser]) -> bool:

@@ -17,6 +17,7 @@ import termios
 import time
 from types import ModuleType
 
+from ddpmon import proc
 from ddpmon.messages.folder import EXEC
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
@@ -35,7 +36,7 @@ def keep_apart(rank: int, restart: int) -> None:
         spool = _spools()
         shared = f"/{spool.name('launcher.log')}"
         for descriptor, name in _STREAMS:
-            if shared in _link(descriptor):
+            if shared in proc.descriptor_link(descriptor):
                 with contextlib.suppress(Exception):  # The script may have replaced the stream.
                     getattr(sys, name).flush()
                 spool.replace(descriptor, f"ranks/{EXEC}/attempt_{restart}/{rank}/{name}.log")
@@ -61,11 +62,7 @@ def relieve() -> None:
 
 
 def _is_spool(descriptor: int) -> bool:
-    return f"/ddpmon {os.environ['DDPMON_RUN_ID']} " in _link(descriptor)
-
-
-def _link(descriptor: int) -> str:
-    return os.readlink(f"/proc/self/fd/{descriptor}")
+    return f"/ddpmon {os.environ['DDPMON_RUN_ID']} " in proc.descriptor_link(descriptor)
 
 
 def _held_bytes(descriptor: int) -> int:
@@ -74,7 +71,7 @@ def _held_bytes(descriptor: int) -> int:
 
 def _drop(descriptor: int) -> None:
     # Open a separate end: a read or write through the script's own descriptor could block.
-    end = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    end = os.open(proc.descriptor_path(descriptor), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         dropped = _untold.get(descriptor, 0) + len(os.read(end, fcntl.fcntl(end, fcntl.F_GETPIPE_SZ)))
         _untold[descriptor] = dropped

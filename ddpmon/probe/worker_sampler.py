@@ -11,11 +11,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
+from ddpmon import proc
 from ddpmon.messages import MAX_STACKS, SampledStack
 from ddpmon.messages.dumps import is_one_dump, parse_frames
 from ddpmon.messages.folder import Places
 from ddpmon.messages.signals import STACK_SIGNAL
-from ddpmon.probe import counters, stack_signal
+from ddpmon.probe import stack_signal
 from ddpmon.probe.records import DATA
 
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
@@ -88,7 +89,7 @@ class WorkerSampler:
     def _is_worker(self, pid: int) -> bool:
         """Return whether a process was forked from this one and handles the signal."""
         if pid not in self._answers:
-            self._answers[pid] = counters.parent(pid) == os.getpid() and counters.catches(pid, STACK_SIGNAL)
+            self._answers[pid] = proc.parent(pid) == os.getpid() and proc.catches(pid, STACK_SIGNAL)
         return self._answers[pid]
 
     @property

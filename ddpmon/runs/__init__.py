@@ -22,6 +22,7 @@ bytes and `$XDG_RUNTIME_DIR` vanishes at logout.
 
 from __future__ import annotations
 
+from ddpmon.proc import Process, boot_id
 from ddpmon.runs.changing import NAME_PATTERN, check_name, create, rename, save, text, update
 from ddpmon.runs.folders import (
     home,
@@ -37,8 +38,6 @@ from ddpmon.runs.folders import (
 from ddpmon.runs.ids import new_id, reserved
 from ddpmon.runs.lock import held, hold
 from ddpmon.runs.lookup import all_and_damaged, all_ids, all_runs, find, none_yet
-from ddpmon.runs.proc import boot_id
-from ddpmon.runs.process import Process
 from ddpmon.runs.run import STOPPED_CODE, Run, load
 from ddpmon.runs.secrets_file import alerts, with_secrets
 from ddpmon.runs.visible_processes import Sight, here, is_local

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpmon.runs.process import Process
+from ddpmon.proc import Process
 
 ENTERING = "entering"
 """A debugger is injecting the probe."""

@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 
 from ddpmon.errors import RunNotFoundError
+from ddpmon.proc import Process
 from ddpmon.runs.folders import RUNTIME_VARIABLE, private_dir, run_dir, socket_dir
-from ddpmon.runs.process import Process
 from ddpmon.runs.run import Run, load
 from ddpmon.runs.visible_processes import Sight
 

@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass, field
 
 from ddpmon.errors import RunNotFoundError
+from ddpmon.proc import Process
 from ddpmon.runs import attached, json_files
 from ddpmon.runs.attached import Attached
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.lock import held, lock_held
-from ddpmon.runs.process import Process
 from ddpmon.runs.visible_processes import PidSpace, Sight, here, is_local
 
 YEAR_10000 = 253_402_300_800.0

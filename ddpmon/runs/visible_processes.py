@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ddpmon.runs.proc import MOUNTS, boot_id, pid_namespace
+from ddpmon.proc import MOUNTS, boot_id, namespace
 
 _LOCAL = frozenset(
     {
@@ -51,7 +51,7 @@ class PidSpace:
 
 def here() -> PidSpace:
     """Return the scope of this process's pid."""
-    return PidSpace(platform.node(), boot_id(), pid_namespace())
+    return PidSpace(platform.node(), boot_id(), namespace("pid"))
 
 
 def is_local(path: Path, mounts: Path = MOUNTS) -> bool:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ddpmon import proc
 from ddpmon.messages import Refusal
-from ddpmon.runs import proc
 
 PID_BITS = 23
 """Number of bits of a pid, which is at most 1 << 22."""
@@ -44,11 +44,8 @@ class Peer:
         """Return whether the process was started as this rank of this run, according to its initial environment."""
         if self.through:
             return True
-        try:
-            variables = proc.environment(self.pid)
-        except OSError:
-            return False
-        return f"DDPMON_RUN_ID={run_id}".encode() in variables and f"RANK={rank}".encode() in variables
+        variables = proc.environment(self.pid)
+        return variables.get("DDPMON_RUN_ID") == run_id and variables.get("RANK") == str(rank)
 
 
 def process_key(pid: int, through: int) -> int:

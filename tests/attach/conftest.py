@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ports import free_port
+from ddpmon import proc
 from ddpmon.attach import jobs
-from ddpmon.runs import proc
 from tests.conftest import wait_for
 
 SCRIPT = Path(__file__).parent / "train.py"

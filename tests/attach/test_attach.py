@@ -11,10 +11,9 @@ import subprocess
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.attach import jobs, stacks
 from ddpmon.launch import processes
-from ddpmon.runs import proc
 from ddpmon.source.place import Here
 from tests.attach.conftest import Program, needs_gdb, training
 from tests.conftest import ddpmon_program, wait_for

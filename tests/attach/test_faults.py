@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ddpmon import runs
-from ddpmon.runs import proc
+from ddpmon import proc, runs
 from tests import ranks
 from tests.attach.conftest import SCRIPT, Job, environment, needs_gdb, training
 from tests.conftest import ddpmon_program, wait_for

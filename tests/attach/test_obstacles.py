@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon import proc
 from ddpmon.attach import obstacles, process_entry
 from ddpmon.attach.jobs import RankProcess
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process
 
 PTRACE_SEIZE, PTRACE_DETACH = 0x4206, 17
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from ddpmon import proc
 from ddpmon.doctor.attaching import attaching
 from ddpmon.doctor.check import Level
-from ddpmon.runs import proc
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="needs no debugger")

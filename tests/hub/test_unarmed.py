@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ddpmon import proc
 from ddpmon.analysis.processes.starts import ENVIRONMENT, FLAGS, LATE
 from ddpmon.hub.unwatched_processes import Unwatched
 from ddpmon.launch.probe_environment import INJECT_DIR
-from ddpmon.runs import Process, proc
+from ddpmon.runs import Process
 from tests.conftest import wait_for
 
 MAPS = """
@@ -75,9 +76,9 @@ def test_torch_without_the_probe_is_seen_with_the_reason(command, monkeypatch, f
     """And for how long it had a core: an import may take minutes on a busy machine."""
     launcher = command(TORCH, flags=flags, inject=inject, RANK="3")
     unwatched = Unwatched(speaks_at_once=False)
-    monkeypatch.setattr(proc, "core_wait_s", lambda _: 2.0)
+    monkeypatch.setattr(proc, "core_wait_ns", lambda _: 2 * 10**9)
     assert [(one.rank, one.why, one.seconds) for one in unwatched.find_unarmed(launcher, {}, 5.0)] == [(3, why, 0.0)]
-    monkeypatch.setattr(proc, "core_wait_s", lambda _: 9.0)
+    monkeypatch.setattr(proc, "core_wait_ns", lambda _: 9 * 10**9)
     assert [one.seconds for one in unwatched.find_unarmed(launcher, {}, 17.0)] == [5.0]
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.launch import processes, stop
 from ddpmon.recording.written_file import SPARE_BYTES
-from ddpmon.runs import proc
 from ddpmon.source import LiveSource
 from tests.conftest import Started, ddpmon_program, wait_for
 from tests.disks import SmallDisk

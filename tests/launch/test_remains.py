@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.launch import remaining_processes
-from ddpmon.runs import proc
 from tests.conftest import wait_for
 
 LEAVES = (

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.errors import RunNotFoundError
 from ddpmon.launch import stop, supervisor
 from ddpmon.launch.run_file import RunFile
-from ddpmon.runs import proc
 from tests.conftest import ddpmon_program, wait_for
 
 READY = "(here / 'ready').write_text(str(os.getpid()))\n"

@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
+from ddpmon import proc
 from ddpmon.launch import processes
-from ddpmon.runs import proc
 from tests.attach.conftest import needs_gdb
 from tests.conftest import ddpmon_program, wait_for
 from tests.namespaces import unshared

@@ -18,15 +18,15 @@ import pynvml
 import pytest
 import torch
 
+from ddpmon import proc
 from ddpmon.doctor import machine
 from ddpmon.doctor.check import Level
 from ddpmon.doctor.training import Torch
 from ddpmon.launch import spec
 from ddpmon.messages import GPU_COUNTERS, GpuUser, Sample
-from ddpmon.probe import counters, gpu_counters, gpu_users
+from ddpmon.probe import gpu_counters, gpu_users
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.identity import Identity
-from ddpmon.runs import proc
 from tests.conftest import wait_for
 from tests.nvml.library import GIB, Nvml, gpu
 
@@ -178,7 +178,7 @@ def test_a_rank_whose_launcher_has_ended_is_left_over(
     try:
         adopts = Path(f"/proc/{rank}/stat")
         wait_for(lambda: adopts.read_text().split()[3] == Path(f"/proc/{service}/stat").read_text().split()[3])
-        name = counters.program(counters.parent(rank))
+        name = proc.program(proc.parent(rank))
         monkeypatch.setattr(gpu_users, "ADOPTING", name)  # where these processes are in no container it has pid 1
         nvml.set({"1.processes": f"{os.getpid()}:1000,{rank}:300,{service}:200"})
         read()
@@ -316,7 +316,7 @@ def test_the_machines_gpus_are_counted_named_and_held_against_what_torch_sees(
 def test_processes_that_use_a_gpu_are_a_note_with_what_they_hold(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml.set({key: value for index in range(2) for key, value in gpu(index).items()}, count=2)
     nvml.set({"1.processes": f"{os.getpid()}:38912,{2**22 + 1}:1024"})
-    monkeypatch.setattr(machine, "HOST_PIDS", proc.pid_namespace())
+    monkeypatch.setattr(machine, "HOST_PIDS", proc.namespace("pid"))
     _, check = machine.gpus(CUDA)
     assert check.level is Level.NOTE
     name = Path(sys.executable).name

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from ddpmon import proc
 from ddpmon.messages import Sample
 from ddpmon.probe import counters
 from ddpmon.probe.cuda import allocator_counters
@@ -92,10 +93,10 @@ def test_what_the_kernel_is_read_to_count_is_what_psutil_reads() -> None:
     for other in others:
         other.start()
     try:
-        read = counters.threads_and_memory()
+        read = proc.stat("self")
         assert read is not None
-        assert read[0] == process.num_threads()
-        assert read[1] == pytest.approx(process.memory_info().rss, rel=0.05)
+        assert read.threads == process.num_threads()
+        assert read.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
     finally:
         busy.set()
     cards = psutil.net_io_counters(pernic=True, nowrap=False)
@@ -104,7 +105,7 @@ def test_what_the_kernel_is_read_to_count_is_what_psutil_reads() -> None:
     for name, (sent, received) in mine.items():  # read after psutil did
         assert sent >= cards[name].bytes_sent
         assert received >= cards[name].bytes_recv
-    storage = counters.storage_bytes()
+    storage = proc.storage_bytes()
     if storage is not None:  # not every container keeps them
         assert storage == (process.io_counters().read_bytes, process.io_counters().write_bytes)
 
@@ -166,8 +167,8 @@ def test_the_share_of_busy_cores_is_what_their_idle_time_leaves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     uptime = tmp_path / "uptime"
-    real = counters._read
-    monkeypatch.setattr(counters, "_read", lambda path: real(str(uptime) if path == "/proc/uptime" else path))
+    real = counters.read
+    monkeypatch.setattr(counters, "read", lambda path: real(str(uptime) if path == "/proc/uptime" else path))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     now = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
@@ -183,8 +184,8 @@ def test_the_share_of_busy_cores_is_what_their_idle_time_leaves(
 
 def test_what_a_host_waits_for_storage_is_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pressure = tmp_path / "io"
-    real = counters._read
-    monkeypatch.setattr(counters, "_read", lambda path: real(str(pressure) if path == "/proc/pressure/io" else path))
+    real = counters.read
+    monkeypatch.setattr(counters, "read", lambda path: real(str(pressure) if path == "/proc/pressure/io" else path))
     sampler = Sampler(lambda: None, NO_GPU)
     assert sampler.take_sample().io_wait_share is None, "a kernel without pressure counters"
     full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"

@@ -9,7 +9,7 @@ import torch
 from conftest import TRAINING
 
 from benchmarks.ports import free_port
-from ddpmon.runs import proc
+from ddpmon import proc
 from tests.conftest import wait_for
 
 pytestmark = pytest.mark.e2e
