@@ -11,7 +11,7 @@ import numpy as np
 
 from ddpmon.analysis import verdict
 from ddpmon.analysis.evidence import BadLoss
-from ddpmon.analysis.kinds.slow_steps import since_change
+from ddpmon.analysis.findings import since_change
 from ddpmon.analysis.over_time.heat import Heat
 from ddpmon.analysis.over_time.longest_steps import LongestSteps
 from ddpmon.analysis.over_time.sample_bins import SampleBins

@@ -7,7 +7,7 @@ import bisect
 import msgspec
 import numpy as np
 
-from ddpmon.analysis.kinds.slow_steps import late_steps, ranks_to_fix
+from ddpmon.analysis.findings import late_steps, ranks_to_fix
 from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import LATE, least_cell
 from ddpmon.analysis.over_time.rank_groups import group_ranks

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ddpmon.analysis.over_time.cells import BINS_PER_RESOLUTION
-from ddpmon.analysis.over_time.gpu_idle import MAX_WAITING
-from ddpmon.analysis.over_time.heat import Heat, least_cell
+from ddpmon.analysis.over_time.heat import MAX_WAITING, Heat, least_cell
 from ddpmon.messages.cells import NOTHING
 from tests.worlds import own_times, world_with
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpmon.analysis.kinds.slow_steps import late_steps
+from ddpmon.analysis.findings import late_steps
 from ddpmon.analysis.over_time.cells import hot_since, worst_cells, worst_column
 from ddpmon.analysis.over_time.heat import (
     BINS_PER_RESOLUTION,

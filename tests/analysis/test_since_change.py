@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpmon.analysis.kinds.slow_steps import since_change
+from ddpmon.analysis.findings import since_change
 from ddpmon.analysis.steps.summary import summarise
 from ddpmon.messages import Finding
 from tests.worlds import own_times, world_with

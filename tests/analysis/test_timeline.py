@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddpmon.analysis.kinds.slow_steps import ranks_to_fix
+from ddpmon.analysis.findings import ranks_to_fix
 from ddpmon.analysis.steps.what_if import timeline
 from ddpmon.messages import Finding
 from tests.worlds import own_times, world_with

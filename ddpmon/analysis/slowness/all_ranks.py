@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddpmon.analysis.slowness.bursts import begins_as_noise
 from ddpmon.analysis.slowness.detector import ALL_RANKS_STEPS
 from ddpmon.analysis.slowness.excess import own_change, sample_of_peers
-from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise
 from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, Slowdown, gain_without

@@ -8,8 +8,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.matched_filters import LENGTH_OF, SHORT, FilterBank
 from ddpmon.analysis.slowness.series import BLOCK_STEPS, MIN_CHANGE_SHARE, MIN_SPREAD_SHARE, Clip
-from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, uncertain
-from ddpmon.analysis.slowness.step_noise import StepNoise
+from ddpmon.analysis.slowness.spread import FEW_RANKS, PastSpread, PeerSpread, StepNoise, uncertain
 from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.threshold import Threshold
 

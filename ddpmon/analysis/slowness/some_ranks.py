@@ -8,13 +8,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ddpmon.analysis.slowness import who
+from ddpmon.analysis.slowness.bursts import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.excess import Excess, excess_over
-from ddpmon.analysis.slowness.lost_in_noise import begins_as_noise, hidden_since
 from ddpmon.analysis.slowness.onset import find_onset
 from ddpmon.analysis.slowness.past import RunRows
-from ddpmon.analysis.slowness.patterns import RECENT_STRETCHES, Recurrence, recurrence
 from ddpmon.analysis.slowness.slowdown import EVIDENCE, PatternName, Scope, Slowdown, gain_without
-from ddpmon.analysis.slowness.stretches import AT_PEERS, Stretches, steps_apart, stretches
+from ddpmon.analysis.slowness.stretches import (
+    AT_PEERS,
+    RECENT_STRETCHES,
+    Recurrence,
+    Stretches,
+    recurrence,
+    steps_apart,
+    stretches,
+)
 from ddpmon.analysis.statistics.arrays import Floats, Ints, column_medians, series_median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World

@@ -8,8 +8,7 @@ import pytest
 from ddpmon.analysis.slowness.contrasts import CHANGE_Z, Contrasts
 from ddpmon.analysis.slowness.matched_filters import CONTRASTS, LENGTH_OF, LONG, MEDIUM, SHORT, FilterBank
 from ddpmon.analysis.slowness.series import BLOCK_STEPS, PAST_SERIES, PastSeries
-from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, uncertain, z_of_t
-from ddpmon.analysis.slowness.step_noise import noise_of_contrasts
+from ddpmon.analysis.slowness.spread import PastSpread, PeerSpread, noise_of_contrasts, uncertain, z_of_t
 from ddpmon.analysis.statistics.excess import over_peers
 
 
