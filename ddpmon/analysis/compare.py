@@ -23,8 +23,7 @@ from ddpmon.messages import Finding
 EXCLUDED_FIRST_STEPS = 5
 """Number of first steps that are always left out: buffers, kernels and DDP's buckets are laid out in them."""
 MIN_COMPARED_STEPS = 20
-"""Minimum number of further steps. The interval of the median is computed by resampling blocks of steps, because
-neighbouring steps are correlated."""
+"""Minimum number of further steps, blocks of which are resampled for the median's interval."""
 MOST_STEPS = 20_000
 """Maximum number of steps that are compared, the last ones. With more, the interval would be narrower than the
 difference between two runs of the same script."""
@@ -125,16 +124,12 @@ class Comparison:
 
     @property
     def slower_by(self) -> float:
-        """Return the minimum slowdown of B, in its median or mean step, by the interval's end: 0.1 is 10% longer; 0:
-        none.
-        """
+        """Return the least slowdown of B's median or mean step within the interval: 0.1 is 10% longer; 0: none."""
         return max(0.0, 1 / self.median.high - 1, 1 / self.mean.high - 1)
 
 
 def _effect(speed: Ratio) -> float:
-    """Return the logarithm of the ratio's interval end nearest to 1; 0 if two runs of the same script may differ as
-    much.
-    """
+    """Return the log of the ratio's interval end nearest to 1; 0 if runs of the same script may differ as much."""
     if not speed.is_certain or abs(log(speed.value)) <= log1p(RUN_DIFFERENCE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)

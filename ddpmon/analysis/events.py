@@ -40,8 +40,7 @@ class Announcer:
 
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
-        """By identity, the finding as last announced, with its cost updated until that is stable, and the moment of the
-        announcement in seconds."""
+        """By identity, the finding as last announced, its cost updated until it is stable, and the second."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
         """By identity, ends that are not announced yet: the sentence ("": no announcement), the moment in seconds, and
         the last state of the finding."""
@@ -112,9 +111,7 @@ def _was_there(over: Finding, before: Sequence[Finding]) -> bool:
 
 
 def _goes_on_as(finding: Finding, was: Finding) -> bool:
-    """Return whether a problem continues as another kind of the same family, such as a slow host instead of a slow
-    rank.
-    """
+    """Return whether a problem continues as another kind of its family: a slow host instead of a slow rank."""
     family = kind_of(was).family
     return bool(family) and kind_of(finding).family == family and not set(was.ranks).isdisjoint(finding.ranks)
 

@@ -125,8 +125,7 @@ class Evidence:
     """Critical errors of a rank's GPU, by rank."""
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
-    """Returns the bandwidth of the buckets' all-reduce if buckets are recorded, else None. It takes a while to
-    compute."""
+    """Computes, which takes a while, the bandwidth of the buckets' all-reduce; None if none are recorded."""
     clocks_within_ms: float = 0.0
     """Error of waits and transfers between hosts, because of their clocks."""
     times: Times = field(default_factory=Times)

@@ -25,8 +25,7 @@ MAX_EARLIER_EPISODES = 2_000
 MAX_EPISODES = 32
 """Maximum number of episodes in a record; beyond that, the oldest two are merged."""
 EDGE_STEPS = 10
-"""Number of steps at the beginning of the window that are unreliable as a finding's first step, because smoothing hides
-changes there."""
+"""Number of the window's first steps that are unreliable as a finding's first step: smoothing hides changes there."""
 COST_INTERVAL_S = 10.0
 """Minimum time between writing two rows that differ only in a growing cost."""
 
@@ -284,9 +283,7 @@ def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
 
 
 def _names_others(before: Finding, now: Finding) -> bool:
-    """Return whether a finding about the world names entirely other ranks than before, such as a second, different
-    hang.
-    """
+    """Return whether a finding about the world names entirely other ranks than before, as a second hang does."""
     return bool(before.ranks) and bool(now.ranks) and set(before.ranks).isdisjoint(now.ranks)
 
 

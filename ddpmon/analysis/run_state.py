@@ -50,8 +50,7 @@ class Signs:
     starts_workers: bool = False
     """True while a rank waits for the first batch of new DataLoader workers."""
     start_still_s: float | None = None
-    """Time for which the start of the run has made no progress; None while the first step may still come: see
-    `starts`."""
+    """Time for which the start has made no progress; None while the first step may still come: see `starts`."""
     all_left: bool = False
     """True once every rank has reported its exit, so that the launcher is about to end."""
     winding_down: bool = False
@@ -72,8 +71,7 @@ class LongestPauses:
 
     def __init__(self) -> None:
         self.worker_start_s = 0.0
-        """The longest start of DataLoader workers in seconds, also before the first step: each epoch may take as long
-        again."""
+        """The longest start of DataLoader workers in seconds, which each epoch may take again."""
         self._warming_up_s = 0.0
         self._training_s = 0.0
 

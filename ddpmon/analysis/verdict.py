@@ -25,8 +25,7 @@ class Verdict:
     text: str = ""
     severity: str = "info"
     topic: tuple[str, ...] = ()
-    """Identity of the sentence without its numbers: its name and subjects; empty if the sentence is the text of a
-    finding."""
+    """Identity of the sentence without its numbers, by name and subjects; empty if it is the text of a finding."""
     lead: int = 0
     """Number of characters at the beginning that name the subject; 0: the whole sentence does."""
     findings: tuple[Finding, ...] = ()

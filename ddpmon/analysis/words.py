@@ -19,9 +19,7 @@ def fit_parts(head: str, *more: str) -> str:
 
 
 def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
-    """Return the head and those parts that fit on the line, in their order; the parts with the largest numbers are
-    dropped first.
-    """
+    """Return the head and the parts that fit on the line, in order; those with large numbers are dropped first."""
     left, kept = VERDICT_WIDTH - len(head), set()
     for place, (_, part) in sorted(enumerate(parts), key=lambda one: one[1][0]):
         if len(part) <= left:
@@ -36,9 +34,7 @@ def format_count(number: int, one: str, many: str | None = None) -> str:
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Format ranks briefly: "all"; "0-3, 7"; or, if there are more than six spans, the first six and the number of
-    ranks.
-    """
+    """Format ranks briefly: "all"; "0-3, 7"; or the first six of more spans than that, and the number of ranks."""
     ordered = sorted(ranks)
     if len(ordered) == world_size and world_size > 1:
         return "all"
@@ -68,9 +64,7 @@ def time_range(low_s: float, high_s: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds: 8.2 s, 3m12s, 2h05m. From 10 s on, fractions are cut off as clocks do, so equal times look
-    alike.
-    """
+    """Format seconds: 8.2 s, 3m12s, 2h05m. From 10 s on, fractions are cut off as clocks do."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{int(seconds)} s"
     minutes, rest = divmod(int(seconds), 60)

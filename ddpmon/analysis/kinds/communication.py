@@ -22,8 +22,7 @@ from ddpmon.analysis.words import format_count
 from ddpmon.messages import FSDP, FSDP2, TENSOR_PARALLEL, Finding, Phase
 
 LITTLE = 0.1
-"""Target for the advice to accumulate gradients: transfer time as a share of the rest of the step. Below it, more
-accumulation gains little."""
+"""Transfer time, as a share of the rest of the step, below which accumulating more gradients gains little."""
 BUCKETS = 4
 """Number of buckets into which the advice splits gradients that are in a single bucket. Only the last bucket is then
 sent after backward, so a quarter of the transfer remains visible."""
@@ -32,8 +31,7 @@ LEAST_BUCKET_BYTES = 1 << 17
 ONE_BUCKET_BYTES = 25 << 20
 """DDP's default size of a bucket (bucket_cap_mb)."""
 FEWEST_CHECKS = 2
-"""Minimum number of checks for unused parameters: the first one may be of the first backward pass, which is often
-untypical."""
+"""Minimum number of checks for unused parameters: the first backward pass is often untypical."""
 MIN_TRANSFER_STEPS = 10
 """Minimum number of steps. Few are enough, because reductions are counted, not estimated."""
 
@@ -265,8 +263,7 @@ LEAST_MS = Threshold(
     stay=1.0 * STAYS,
 )
 WINDOW_PARTS = 4
-"""Number of parts of the window in each of which most transfers must take longer: a few long transfers in a row do not
-prove a slow link."""
+"""Number of parts of the window in each of which most transfers must be long: a few in a row prove no slow link."""
 
 
 @Kind(

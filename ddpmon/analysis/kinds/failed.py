@@ -18,9 +18,7 @@ SAME_STEP = 1
 
 
 def _explains(failed: Finding, hang: Finding) -> bool:
-    """Return whether a failure explains a hang. It does not if the hang names missing ranks, or if only a wait timed
-    out.
-    """
+    """Return whether a failure explains a hang: not one that names missing ranks, nor if only a wait timed out."""
     return not hang.ranks and not failed.evidence.get("only_lost_peer")
 
 

@@ -186,9 +186,7 @@ def worded(headline: str, advice: str, facts: Mapping[str, Any]) -> Words:
 
 
 def named_as(ranks: Sequence[int], world_size: int) -> dict[str, Any]:
-    """Return the values with which templates name ranks, with matching verbs and pronouns: {who}, {have}, {their} and
-    others.
-    """
+    """Return the values with which templates name ranks, with matching verbs and pronouns: {who}, {have} and others."""
     one, many = ("has", "is", "does", "s", "its"), ("have", "are", "do", "", "their")
     verbs = zip(("have", "are", "do", "s", "their"), one if len(ranks) == 1 else many, strict=True)
     return {"who": named_ranks(ranks, world_size), **dict(verbs)}
@@ -215,25 +213,21 @@ class Kind:
     name: str = ""
     """The name in messages and reports: that of the function `detect`."""
     detect: Callable[[Moment], Iterable[Finding]] | None = None
-    """The function that detects findings; its docstring explains the kind in the docs. None: another kind of the family
-    detects it."""
+    """The function that detects findings; the docs show its docstring. None: another kind of the family detects it."""
     subject: Subject = "world"
     gone: str = ""
-    """A template of the event at the end of a finding, with {ranks}, or with {who} (the host or the ranks) and the verb
-    {has}; "": there is no event."""
+    """A template of the event at the end, with {ranks}, or {who} (host or ranks) and the verb {has}; "": no event."""
     fewest_steps: int = 0
     """Minimum number of steps in the window for `detect` to be called."""
     family: str = ""
     """Name of a family. Kinds of a family are one problem of the same ranks under several names: if one becomes
     another, this is neither a beginning nor an end."""
     by_cost: bool = False
-    """True for kinds whose findings are listed by cost, the costliest first, together with those of neighbours in
-    KINDS."""
+    """True if findings are listed by cost, the costliest first, together with those of neighbours in KINDS."""
     outdoes: tuple[str, ...] = ()
     """Names of kinds whose findings are left out if this kind explains them, so that one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
-    """Returns whether a finding of this kind (first argument) replaces a finding of a kind in `outdoes` (second
-    argument)."""
+    """Returns whether a finding of this kind, the first argument, replaces one of a kind in `outdoes`."""
     is_announced: bool = True
     """True if the beginning is announced as an event; False if another part of ddpmon already announces it."""
     stays_told: bool = True
@@ -243,8 +237,7 @@ class Kind:
     names_line: bool = False
     """True if stack samples of its ranks are taken while it lasts, to name the line of code behind it."""
     is_one_of_several: Callable[[Finding], bool] = lambda _: False
-    """Returns whether other ranks are slow together with its ranks; reports then show the gain of fixing all of
-    them."""
+    """Returns whether other ranks are slow as well; reports then show the gain of fixing all of them."""
     slows: str = ""
     """A template of the reason, in a comparison of runs, why a run is slower, with {rank} and {phase}; "": none."""
     explains: Literal["", "failed", "stalled"] = ""

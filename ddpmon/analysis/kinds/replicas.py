@@ -11,8 +11,7 @@ from ddpmon.analysis.words import VERDICT_WIDTH, format_count, named_ranks
 from ddpmon.messages import BATCH_NORM, DDP, OTHER_BUFFERS, UNREDUCED, Finding, Model
 
 FEWEST_UPDATES = 3
-"""Minimum number of a rank's updates with gradients that were never reduced: a script may test its optimizer with one
-or two."""
+"""Minimum number of updates with gradients that were never reduced: one or two may test the optimizer."""
 FEWEST_STEPS_APART = 100
 """Minimum number of steps without any collective in which ranks have equal weights and losses. Weights are compared at
 steps 10 and 100. A library that ddpmon does not know may exchange gradients, but then the losses of ranks differ."""

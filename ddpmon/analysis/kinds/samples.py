@@ -32,11 +32,9 @@ FEWEST_MOMENTS = 4
 moment, if losses differ. Of the 64 numbers that are compared of an input, some differ between samples; dropout makes
 losses differ for equal samples."""
 FEWEST_REPEATS = 2
-"""Minimum number of consecutive epochs that repeat the previous epoch's seeds: a script may set seeds again when
-training begins."""
+"""Minimum number of epochs in a row with the previous one's seeds: scripts may set seeds when training begins."""
 MIN_TRAINED_STEPS = 2
-"""Minimum number of steps: the first shows that ranks train from these loaders, and many scripts make one step and
-end."""
+"""Minimum number of steps: the first one shows that ranks train from these loaders, and may be the only one."""
 
 
 @Kind(

@@ -29,8 +29,7 @@ NEARLY_ALL_SHARE = 0.95
 SHORT_S = 10.0
 """Time in seconds below which tenths of a second are shown."""
 SHORT_TURN = 4
-"""Minimum length in steps of turns that the sentence mentions: if two ranks are slow at random, turns have two steps on
-average."""
+"""Minimum length in steps of turns that the sentence mentions: two ranks that are slow at random have turns of two."""
 
 
 def slowdown_words(slow: SlowRanks) -> Words:

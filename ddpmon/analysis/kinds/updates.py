@@ -26,8 +26,7 @@ SKIPPED = Threshold(
 BEGINNING_STEPS = 2
 """Number of first steps that count as the beginning, because the window may lack the first step."""
 EQUAL_RATE_TOLERANCE = 1e-6
-"""Maximum relative difference between learning rates that count as equal: two machines may round a cosine
-differently."""
+"""Maximum relative difference between equal learning rates: two machines may round a cosine differently."""
 
 
 @Kind(

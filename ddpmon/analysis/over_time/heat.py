@@ -130,8 +130,7 @@ class Grid:
     end_us: Ints
     """[bins] End of the last step of each bin; 0 if the bin has no step."""
     noise: float | None = None
-    """The maximum excess over the other ranks, as a share, that counts as noise; None: there are too few bins to
-    measure it."""
+    """The maximum excess over the other ranks, as a share, that counts as noise; None: too few bins to measure it."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +150,7 @@ class LateSteps:
 
 
 class Heat:
-    """Means of every rank over bins of 1, 8, 64 and 512 steps, and over the whole run. If the ranks change, it starts
-    anew.
-    """
+    """Means of every rank over bins of 1, 8, 64 and 512 steps, and over the whole run, until the ranks change."""
 
     def __init__(self) -> None:
         self.ranks: tuple[int, ...] = ()

@@ -182,9 +182,7 @@ class History:
         return max((float(level.rows["seconds"][-1]) for level in self._levels if len(level.rows)), default=-math.inf)
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
-        """Return a stretch of time in at most `points` rows plus one on each side, and the number of finest rows in
-        each.
-        """
+        """Return a stretch of time in `points` rows plus one on each side, and how many finest rows each has."""
         if not self._levels:
             return np.zeros(0, row_type(len(self.names))), 1
         place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)

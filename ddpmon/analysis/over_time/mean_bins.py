@@ -108,9 +108,7 @@ class MeanBins:
             self.number[:half], self.number[half:], self.end_us[half:] = number, -1, 0
 
     def _open(self, bins: Ints) -> tuple[Ints, Bools]:
-        """Make room for bins; return the slot of each, and False for bins that are too old because a newer one has the
-        slot.
-        """
+        """Make room for bins; return the slot of each, and False for bins that are too old for the buffer."""
         slots, newest = bins % BINS_PER_RESOLUTION, self.number.copy()
         np.maximum.at(newest, slots, bins)
         stale = newest > self.number

@@ -20,8 +20,7 @@ JITTER_S = 2
 _SECOND_US = 1_000_000
 """Microseconds in a second: one sample is taken each second."""
 _FIRST_SECOND = 1 << 30
-"""Number of the second of each host's first sample, so that all hosts fill the same bins, whatever their clocks
-show."""
+"""Number of the second of each host's first sample: all hosts fill the same bins, whatever their clocks show."""
 _BATCH = 64
 """Minimum number of samples that are added to the bins together: NumPy takes as long for one as for hundreds."""
 _Values = tuple[float | None, ...]

@@ -316,9 +316,7 @@ def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -
 
 
 def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
-    """Return the beginning of the sentence of `of_command`, up to the colon; all of it if an outside signal ended the
-    command.
-    """
+    """Return the sentence of `of_command` up to the colon; all of it if a signal from outside ended the command."""
     if number := _sent_signal(code):
         how = _because(number, _MEMORY.get(memory_kills, ""), number == "SIGKILL")
         return f"{name} was ended by {how} (exit {code})"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
-"""Maximum utilization of a GPU that counts as idle, and minimum of GPUs that wait in a collective, which keeps them
-busy."""
+"""Maximum utilization of an idle GPU, and minimum of GPUs that wait in a collective, which keeps them busy."""
 XIDS = {
     "Xid 48": "an ECC error that could not be corrected",
     "Xid 74": "an NVLink error",

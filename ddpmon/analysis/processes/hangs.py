@@ -71,9 +71,7 @@ class Standstill:
 
     @property
     def disagreement(self) -> Disagreement | None:
-        """Return the ranks that wait for each other in different calls; None if there are none, or if ranks are
-        missing.
-        """
+        """Return the ranks that wait for each other in different calls; None: there are none, or ranks are missing."""
         return None if self.gone or self.silent or self.unheard else disagreement(self.stacks)
 
 
@@ -133,9 +131,7 @@ def _behind(stacks: Mapping[int, Stack]) -> set[int]:
 
 
 def groups_by_stack(stacks: Mapping[int, Stack]) -> list[list[int]]:
-    """Return groups of ranks with identical stacks, the smallest group first, because a single rank is the most
-    suspicious.
-    """
+    """Return groups of ranks with identical stacks, the smallest first: a single rank is the most suspicious."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(stacks):
         groups.setdefault(tuple(stacks[rank].frames), []).append(rank)

@@ -36,9 +36,7 @@ def profile_lines(view: ProfileView, rows: int) -> list[str]:
 
 
 def summary(view: ProfileView) -> list[str]:
-    """Return lines about each rank's profile (its cost, or why there is none), the steps that do not count, and the
-    trace.
-    """
+    """Return lines about each rank's profile or why there is none, the steps that do not count, and the trace."""
     lines = [_cost(one) for one in view.ranks]
     made = [one for one in view.ranks if one.answered]
     if not made or view.waits:

@@ -28,8 +28,7 @@ STEP_RATE = BLOCK_STEPS / 1000
 HELD_STEPS = LONG[-1]
 """Number of steps for which a signal is returned after it was last found: the length of the longest contrast."""
 ALL_RANKS_STEPS = MEDIUM[1]
-"""Minimum number of steps for which all ranks must be slower: a pause of the file system delays all ranks for a few
-steps."""
+"""Minimum number of steps for which all ranks must be slower: a busy file system delays all ranks for a few."""
 FIRST_NEW_LEVEL_STEP = 40
 """Number of steps before the second level of a few ranks. Each further level begins after twice as many steps.
 

@@ -18,11 +18,9 @@ evidence for a change. Own time is preferred because it stays high if another ph
 OWN = len(OWN_PHASES)
 """Column of own time, after those of the phases."""
 FEW_PEERS = 2
-"""Maximum number of peers for which the noise is measured against each rank's own past: two peers are always equally
-far from their median."""
+"""Maximum number of peers whose noise is measured against their own past: two are equally far from their median."""
 PEERS = 16
-"""Number of peers that are sampled: the standard error of their median is a third of one rank's deviation (1.25 /
-sqrt(16))."""
+"""Number of sampled peers: the standard error of their median is a third of one's deviation (1.25 / sqrt(16))."""
 NOISE_ROWS = 32
 """Number of rows over which the spread of noise is treated as constant."""
 BLOCKS = (4, 16, 64)

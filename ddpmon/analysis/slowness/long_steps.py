@@ -73,8 +73,7 @@ class LongSteps:
         self._counts = np.zeros(ranks)
         self._looks = 0
         self._cluster = np.array([2.0, 2.0])
-        """Sum of squared deviations of counts, and its expectation for a Poisson distribution. Their initial ratio is
-        1."""
+        """Sum of squared deviations of counts, and its expectation for a Poisson distribution; equal at first."""
 
     def add_block(self, own_ms: Floats, step_ms: float, step_index: int, enough: float) -> tuple[Bools, Floats, Ints]:
         """Count the long steps of a block, and return which ranks have too many.
@@ -152,9 +151,7 @@ class LongSteps:
         return (log_sum >= enough) & (events > 0), log_sum, self._began[best, np.arange(self._ranks)]
 
     def _clustering(self, events: Floats) -> float:
-        """Return the variance of event counts over that of independent events, without the rank with the most
-        events.
-        """
+        """Return the variance of counts over that of independent events, without the rank with the most events."""
         self._counts += events
         self._looks += 1
         if self._looks % CLUSTER_BLOCKS == 0:

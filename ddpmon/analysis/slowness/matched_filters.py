@@ -68,8 +68,7 @@ would hide a change anyway."""
 BASELINE_RATE = BLOCK_STEPS / 5000
 """Weight of the latest block in the baseline: a lasting change is absorbed within about 5,000 steps."""
 BASELINE_PRIOR = 50 // BLOCK_STEPS
-"""Number of blocks as which the first block counts in the baseline. It may count for many, because its median ignores
-single long steps."""
+"""Number of blocks as which the first counts in the baseline: many, as its median ignores single long steps."""
 
 CONTRASTS = tuple(
     [(number, length) for number in range(len(FILTERS)) for length in SHORT]
@@ -91,9 +90,7 @@ def support_of(memory: float) -> Floats:
 
 
 def _weights(number: int, length: int) -> Floats:
-    """Return the weights of a filter's latest innovations, or for LONG lengths of their sums over spans, in the
-    estimate of a change.
-    """
+    """Return the weights of a filter's latest innovations, or of their sums over spans, in the estimate of a change."""
     response = FILTERS[number].response(length)
     if length in LONG:
         response = response.reshape(-1, SPAN).sum(axis=1)
@@ -102,9 +99,7 @@ def _weights(number: int, length: int) -> Floats:
 
 
 def _weights_of(filters: int, lengths: tuple[int, ...]) -> Float32s:
-    """Return the weights (see `_weights`) of the first filters: [filters, lengths, innovations], the latest innovation
-    last.
-    """
+    """Return the weights of the first filters: [filters, lengths, innovations], the latest innovation last."""
     longest = max(len(_weights(0, length)) for length in lengths)
     every = np.zeros((filters, len(lengths), longest), np.float32)
     for number, row in np.ndindex(filters, len(lengths)):

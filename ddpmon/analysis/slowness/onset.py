@@ -128,9 +128,7 @@ def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]
 
 @lru_cache(maxsize=256)
 def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
-    """Return the innovations of a unit step, and the sums of squares of steps and ramps after a constant is fitted,
-    [N].
-    """
+    """Return the innovations of a unit step, and the squared sums of steps and ramps beside a fitted constant, [N]."""
     shape = noise.response(count)
     level, with_level = float(shape @ shape), _along_steps(shape, noise)
     of_step = np.cumsum(np.square(shape))[::-1] - np.square(with_level) / level

@@ -32,8 +32,7 @@ class StepBlock:
     length_ms: float
     """Mean length of a step."""
     transfer_ms: float
-    """Transfer time of the rank that waited least. The transfer times of other ranks may include waits for that
-    rank."""
+    """Transfer time of the rank that waited least; those of other ranks may include waits for that rank."""
     phases_ms: NDArray[np.float32]
     """[R, 5] Mean time in each phase."""
 
@@ -115,9 +114,7 @@ class RunRows:
         return len(self.first)
 
     def begin_us(self, steps: tuple[int, int]) -> tuple[int, int]:
-        """Return the moments at which two steps began, in µs; those in blocks of the past are exact to a block's
-        length.
-        """
+        """Return the moments at which two steps began, in µs; those in the past are exact to a block's length."""
         first, second = (np.interp(steps, self.first, self.begin_s) * 1e6).astype(np.int64).tolist()
         return first, second
 

@@ -22,8 +22,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 MIN_OWN_FAULT_SHARE = 0.75
-"""Minimum share of slow steps of a rank that has a fault of its own. Two ranks that take turns are slow in half of the
-steps each."""
+"""Minimum share of slow steps of a rank with a fault of its own. Two ranks that take turns have half of them each."""
 INVOLVED = 0.5
 """Minimum number of steps in which a rank that takes turns is the slowest, as a multiple of its fair share."""
 LATEST_STEPS = 64

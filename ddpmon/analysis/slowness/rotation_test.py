@@ -38,8 +38,7 @@ OF_TWO = Threshold(
 CHANCE_OF_TWO = 2 / 3
 """Share of the turns in which one rank is far slower by chance, in a run of two ranks."""
 USUAL_TURNS = 32
-"""Number of latest turns from which the usual distance is computed, as a median: its error is about a quarter, and it
-follows growing noise."""
+"""Number of latest turns for the usual distance, a median: its error is a quarter, and it follows growing noise."""
 
 
 class TurnDetector:
@@ -117,8 +116,7 @@ class _Test:
         self._lengths: list[int] = []
         """Lengths in steps of the turns in `_sum` that reached the distance."""
         self._apart = -1
-        """The rank of the latest turn that reached the distance. A further turn of the same rank is no evidence of
-        rotation."""
+        """The rank of the latest turn that reached the distance; a further turn of it is no evidence of rotation."""
 
     def add(self, values: Floats, numbers: Ints) -> None:
         """Add steps.

@@ -16,8 +16,7 @@ CLIP_SIGMAS = 4.0
 all tested kinds, clipping at 6 gave one false signal (in Pareto noise), and clipping at 4 gave none. Clipping at 4
 affects 0.006% of normally distributed values."""
 RANKS_WITH_PHASES = 2048
-"""Maximum number of ranks for which phases are tested too; with more ranks this takes too long, and own time
-suffices."""
+"""Maximum number of ranks for which phases are tested too: with more, this takes long, and own time suffices."""
 MIN_CHANGE_SHARE = (WORTH.enter - 1) / 4
 """Minimum size, as a share of a step, of a change or of a lasting difference between ranks. After enough steps, a
 smaller difference can be found between any two ranks."""
@@ -26,8 +25,7 @@ LEAST_CLIP = 1.5
 of them reach the
 limit, and not if two do."""
 MIN_SPREAD_SHARE = 5e-4
-"""Minimum spread of the noise, as a share of a step: clocks and schedulers cause as much even in a run that only
-sleeps."""
+"""Minimum spread of the noise, as a share of a step: clocks and schedulers cause as much in runs that only sleep."""
 SCALE_RATE = BLOCK_STEPS / 1000
 """Weight of the latest block in the scale of the noise: it follows a new level of noise within about 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)
@@ -73,8 +71,7 @@ class PastSeries:
     """Reduces each phase and the transfer to the median over ranks, at the usual amount of work per step."""
 
     PRIOR_SHARE = 0.02
-    """Relative variation of the work below which time is assumed to be proportional to work: the slope cannot be
-    measured."""
+    """Relative variation of the work below which time counts as proportional to work: no slope can be measured."""
     RATE = BLOCK_STEPS / 10_000
     """Weight of the latest block: the slope is learned from the last 10,000 steps."""
 

@@ -28,9 +28,7 @@ WORTH = Threshold(
 
 
 def gain_without(lost: float, took: float) -> float:
-    """Return the speedup if the time `lost` were saved: the time that steps took, divided by that time without the
-    loss.
-    """
+    """Return the speedup if the time `lost` were saved: the time that steps took over that time without the loss."""
     return took / max(took - lost, 1e-9)
 
 

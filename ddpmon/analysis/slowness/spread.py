@@ -105,9 +105,7 @@ class _Memory:
         return squares
 
     def independent(self) -> Floats:
-        """Return the number of independent values in each mean, [K]: Kish's effective number, less for overlapping
-        contrasts.
-        """
+        """Return the independent values in each mean, [K]: Kish's effective number, less for overlapping contrasts."""
         looks = np.where(self.looks > 0, 1 / self._sum_of_squares, 0.0)
         values: Floats = INDEPENDENT * looks * np.minimum(BLOCKS_OF * BLOCK_STEPS / self._support, 1.0)
         return values
@@ -268,8 +266,7 @@ class StepNoise:
         self._now = np.zeros(series)
         """[P] The variance of white noise of all ranks in the latest blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
-        """[2, P, R] or [2, P, 1] Mean, over blocks, of the other ranks' product of different steps, and of its
-        square."""
+        """[2, P, R] or [2, P, 1] Mean, over blocks, of the product of the other ranks' steps, and of its square."""
         self._waiting: list[Floats] = []
         self._blocks = self._learned = 0
 

@@ -226,8 +226,7 @@ PREDICTED_SHARE = Threshold(
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5
-"""The less likely unit of time (steps or seconds) is chosen if deviations in it are below this share of those in the
-other."""
+"""The less likely unit (steps or seconds) is chosen if deviations in it are below this share of the other's."""
 EXACT_STEPS = 0.1
 """Maximum mean deviation, in steps, of a rhythm whose period is a fixed number of steps."""
 PERMUTATIONS = 500
@@ -240,8 +239,7 @@ LONE = 3
 """Gap after an early stretch, as a multiple of the usual gap, beyond which that stretch is not part of the rhythm: the
 rank may have paused once before the rhythm began."""
 FINE = 0.5
-"""Maximum length of a row, as a share of a stretch's length, at which the row is short enough to locate the
-beginning."""
+"""Maximum length of a row, as a share of a stretch's length, that is short enough to locate the beginning."""
 
 
 @dataclass(frozen=True)
@@ -347,9 +345,7 @@ def _rhythm(
 
 
 def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
-    """Return, for each row of beginnings, the mean deviation from the best period as a share of that period, and the
-    period.
-    """
+    """Return each row's mean deviation from the best period of its beginnings, as a share of it, and the period."""
     gaps = np.diff(begins, axis=1)
     period = np.maximum(np.median(gaps, axis=1, keepdims=True), 1e-9)
     for _ in range(2):

@@ -15,8 +15,7 @@ Number = TypeVar("Number", bound=np.floating[Any])
 SIGMAS_PER_MAD = 1.4826
 """Ratio of the standard deviation to the median absolute deviation of a normal distribution."""
 NARROW = 16
-"""Number of columns up to which sorting whole rows is faster than partitioning them and searching for the
-neighbours."""
+"""Number of columns up to which sorting whole rows is faster than partitioning them for the neighbours."""
 
 
 def middle_values(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], NDArray[Number]]:

@@ -16,8 +16,7 @@ rank counts as lost. Ranks send several times a second."""
 MAX_PENDING_STEPS = 4096
 """Maximum number of steps that wait for records, to limit memory."""
 MAX_PENDING_RECORDS = 1 << 20
-"""Maximum number of records, over all ranks, that waiting steps have room for. In a large world, it limits the
-steps."""
+"""Maximum number of records, over all ranks, for which waiting steps have room; it limits large worlds."""
 MAX_PARTIAL_STEPS = 20
 """Number of consecutive steps without the records of the same ranks after which the other ranks become the world.
 Records that are lost by chance are not lost in so many steps in a row."""
@@ -104,9 +103,7 @@ class Aligner:
         return self._pending[number]
 
     def pop_complete(self, final: bool = False) -> list[Rows]:
-        """Return the complete steps, oldest first; with `final`, all remaining steps, because no more records will
-        come.
-        """
+        """Return the complete steps, oldest first; with `final`, all remaining ones: no more records will come."""
         if self._rows:
             self.add_rows(np.array(self._ranks_of_rows), table_of(b"".join(self._rows)))
             self._ranks_of_rows, self._rows = [], []
@@ -136,9 +133,7 @@ class Aligner:
         return bool((self._last[~present] > number).all())
 
     def _close(self, pending: _Pending, ranks: tuple[int, ...]) -> list[_Pending]:
-        """Return the steps that can be handed out once no more records of this one are expected; `ranks` have sent
-        theirs.
-        """
+        """Return the steps to hand out once no more records of this one are expected than those of `ranks`."""
         if ranks in (self._everyone, self._ranks):
             self._ranks = ranks
             self._partial.clear()

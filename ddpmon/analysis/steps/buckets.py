@@ -29,8 +29,7 @@ class BucketTimes:
     buckets: list[BucketView] = field(default_factory=list)
     """The buckets in the order in which DDP hands them over, model by model."""
     bus_bandwidth_gb_s: float | None = None
-    """Bandwidth by nccl-tests' definition: bytes / time x 2(n-1)/n, over the whole all-reduce of the rank that arrived
-    last."""
+    """Bandwidth as nccl-tests defines it: bytes / time x 2(n-1)/n, over the all-reduce of the last rank to arrive."""
 
 
 def bucket_times(rows: Iterable[Mapping[int, Step]], layouts: Layouts) -> BucketTimes:

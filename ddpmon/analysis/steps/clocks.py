@@ -45,8 +45,7 @@ threads were woken very late."""
 RESOLUTION_US = 10
 """Smallest error in µs that is reported: ends are rounded to whole µs."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
-"""Columns of points: the end of a synchronisation by a host's clock, the measured offset, and its lower and upper
-bound."""
+"""Columns of points: a synchronisation's end by a host's clock, the measured offset, and its two bounds."""
 
 
 class Clocks:
@@ -118,9 +117,7 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class _Line:
-    """The offset of a clock at each of its moments. Times are relative to a nearby origin, because they are large
-    numbers.
-    """
+    """The offset of a clock at each of its moments. Times are relative to a nearby origin, as they are large."""
 
     origin_us: int
     base_us: int
@@ -152,8 +149,7 @@ class _HostClock:
 
     def __init__(self) -> None:
         self.points: Ints = np.empty((0, 4), np.int64)
-        """[N, 4] Ends of synchronisations by the host's clock, their offsets to the reference, and the bounds of the
-        offsets."""
+        """[N, 4] Ends of synchronisations by the host's clock, their offsets to the reference, and their bounds."""
         self.line: _Line | None = None
 
     def learn(self, mine: Ints, reference: Ints) -> None:

@@ -20,8 +20,7 @@ MORE_WORK = Threshold(
     "batch differ by this much by chance.",
 )
 _GROWING = [place for place, phase in enumerate(OWN_PHASES) if phase != "optimizer"]
-"""Indices of the phases that take longer with more samples. The optimizer's time depends on the number of parameters
-only."""
+"""Indices of the phases that take longer with more samples; the optimizer's time depends on the parameters."""
 
 
 @dataclass(frozen=True)

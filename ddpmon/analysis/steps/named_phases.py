@@ -40,9 +40,7 @@ class NamedPhases:
             self._named.popleft()
 
     def mean_ms(self, world: World) -> dict[str, Floats]:
-        """Return the mean time [R] of each rank in each named phase, by name, over the steps of the window or a part of
-        it.
-        """
+        """Return the mean time [R] of each rank in each named phase, by name, over steps of the window."""
         sums = dict[str, Floats]()
         for step, times in self._named:
             if len(world) and world.step[0] <= step <= world.step[-1]:

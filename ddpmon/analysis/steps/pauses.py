@@ -160,9 +160,7 @@ def _goes_on(before: Pause, pause: Pause) -> bool:
 
 
 def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
-    """Return one pause for each kind that ranks reported before a step; its length is that of the rank with the
-    longest.
-    """
+    """Return one pause for each kind that ranks reported before a step, as long as the longest of them."""
     by_kind: dict[int, tuple[float, list[int]]] = {}
     for rank, pauses in by_rank.items():
         spent: dict[int, int] = {}

@@ -19,8 +19,7 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages import OWN_PHASES, Step, Sync
 
 SYNCS = 2
-"""Number of synchronisations that a row has room for: that of the gradients, and DDP's broadcast of buffers before
-it."""
+"""Number of synchronisations in a row: that of the gradients, and DDP's broadcast of buffers before it."""
 PHASE_FIELDS = tuple(f"{phase}_us" for phase in OWN_PHASES)
 COUNTS = ("length_us", *PHASE_FIELDS, "gc_us", "samples", "tokens", "backwards")
 """Fields of a row with 32 bits each."""
@@ -74,9 +73,7 @@ def table_of(rows: bytes) -> Table:
 
 
 def column_bytes(table: Table) -> bytes:
-    """Return rows as bytes, transposed: first the first byte of each row. Similar bytes are then adjacent and compress
-    to half the size.
-    """
+    """Return the bytes of rows, transposed: adjacent similar bytes compress to half the size."""
     return np.frombuffer(table.tobytes(), np.uint8).reshape(len(table), ROW.itemsize).T.tobytes()
 
 

@@ -24,8 +24,7 @@ from ddpmon.messages import OWN_PHASES
 VARIATION_DRAWS = 8
 """Number of random variations that a fixed rank is simulated with, each taken from a peer; the results are averaged."""
 PART_STEPS = 25
-"""Number of steps from which the transfer at a lead is estimated: the standard error of their median is a quarter of
-one step's (1.25 / sqrt(25))."""
+"""Number of steps for the transfer at a lead: its standard error is a quarter of one step's (1.25 / sqrt(25))."""
 MAX_LEADS = 6
 """Maximum number of leads (see above) at which transfer is estimated; between them, it is interpolated linearly."""
 
@@ -152,8 +151,7 @@ class Timeline:
     order: list[int]
     """Columns, ordered from the latest to arrive to the earliest."""
     mended: list[int]
-    """Columns whose own time is replaced by their peers' in `mended_ms`; empty if no finding names late ranks, or all
-    are late."""
+    """Columns with their peers' own time in `mended_ms`; empty if no finding names late ranks, or all are late."""
     mended_ms: list[float | None]
     """Length in ms of each step if these columns had their peers' own time; None if there are no such columns."""
     host: str = ""

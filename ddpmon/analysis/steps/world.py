@@ -79,9 +79,7 @@ class World:
 
     @cached_property
     def critical_share(self) -> Floats:
-        """Return the share [R] of the steps with a wait in which the others waited for each rank; NaN if no rank ever
-        waited.
-        """
+        """Return the share [R] of the steps with a wait in which others waited for each rank; NaN if none waited."""
         waited_for = self.critical[self.critical >= 0]
         if not len(waited_for):
             return np.full(len(self.ranks), np.nan)
@@ -89,9 +87,7 @@ class World:
         return share
 
     def waited_for(self, columns: int | Sequence[int]) -> float:
-        """Return the share of the steps with a wait in which the others waited for one of these ranks; 0 if no rank
-        waited.
-        """
+        """Return the share of the steps with a wait in which the others waited for these ranks; 0 if none waited."""
         share = float(self.critical_share[columns].sum())
         return 0.0 if np.isnan(share) else share
 
