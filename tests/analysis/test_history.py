@@ -185,26 +185,10 @@ def test_what_is_saved_comes_back():
     assert len(less.seconds) > ROWS_PER_LEVEL / 16
 
 
-def test_what_another_version_saved_comes_back_by_name():
-    own, wait = flat(3000), flat(3000, 4.0, 5.0, 6.0)
-    both = History(["wait", "own"])
-    numbers = np.arange(1, 3001)
-    both.add(rows_of(numbers * 0.1, numbers, [row_spread(wait, ranks=(0, 1, 2)), row_spread(own, ranks=(0, 1, 2))]))
-    again = History.restored(both.saved(), ["own", "power"])
-    assert again.names == ("own", "power")
-    assert again.recorded == {"own"}
-    assert again.view("own", None, None, 100) == both.view("own", None, None, 100)
-    power = again.view("power", None, None, 100)
-    assert set(power.median) == set(power.worst) == {None}
-    more = [row_spread(own[:5], ranks=(0, 1, 2)), row_spread(wait[:5], ranks=(0, 1, 2))]
-    again.add(rows_of(np.arange(3001, 3006) * 0.1, np.arange(3001, 3006), more))
-    assert again.view("power", 0.4, None, 100).median[-5:] == [5.0] * 5
-    assert again.view("own", None, None, 100).median == [2.0] * len(again.view("own", None, None, 100).median)
-
-
 @pytest.mark.parametrize(
     "saved",
     [
+        SavedHistory(["wait"], []),
         SavedHistory(["own"], [(5, b"short")]),
         SavedHistory(["own"], [(0, rows(flat(3)).tobytes())]),
         SavedHistory(["own"], [(9999, rows(flat(ROWS_PER_LEVEL + 1)).tobytes())]),

@@ -250,34 +250,17 @@ class History:
 
     @classmethod
     def restored(cls, saved: SavedHistory, names: Sequence[str]) -> History:
-        """Return the history that `saved` stored; raise ValueError if the data is invalid.
-
-        A recording of another version may have other quantities: missing ones have no values, and unknown ones are
-        dropped.
-        """
+        """Return the history that `saved` stored; raise ValueError if the data is invalid."""
+        if saved.names != list(names):
+            raise ValueError(f"a history of {saved.names} instead of {list(names)}")
         history = cls(names)
-        kind = row_type(len(saved.names))
         for count, content in saved.levels:
-            rows = np.frombuffer(content, kind)
+            rows = np.frombuffer(content, row_type(len(names)))
             if not len(rows) <= min(count, ROWS_PER_LEVEL):
                 raise ValueError(f"a history of {count} rows holds {len(rows)}")
-            rows = _of_quantities(rows, saved.names, names)
             history._levels.append(Resolution(rows, count))
             history._note_recorded(rows)
         return history
-
-
-def _of_quantities(rows: Rows, saved: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Convert rows of the `saved` quantities to rows of the `wanted` ones."""
-    if list(saved) == list(wanted):
-        return rows
-    result = np.zeros(len(rows), row_type(len(wanted)))
-    result["seconds"], result["step"], result["worst"] = rows["seconds"], rows["step"], -1
-    kept = [(place, saved.index(name)) for place, name in enumerate(wanted) if name in saved]
-    for name in Spread._fields:
-        for place, was in kept:
-            result[name][:, place] = rows[name][:, was]
-    return result
 
 
 def _reaches(level: Resolution, begin_s: float) -> bool:
