@@ -90,11 +90,10 @@ def communication_bound(moment: Moment) -> Iterator[Finding]:
 
 _NCCL = " gloo copies tensors through the CPU. Each rank has a GPU of its own: use the backend nccl instead."
 _BESIDES_DDP = (
-    "Most of this time is not DDP's all-reduce, and no computation hides it. Without this transfer, steps "
-    "would be {gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm "
-    "with larger batches,"
-    " calls none. ZeroRedundancyOptimizer broadcasts the new weights in each step. If the script reduces metrics in"
-    " each step, reduce them only in every 50th step."
+    "Most of this time is not DDP's all-reduce, and no computation hides it. Without this transfer, steps would be "
+    "{gain:.2f}x faster. SyncBatchNorm calls two collectives per layer; GroupNorm, or BatchNorm with larger batches, "
+    "calls none. ZeroRedundancyOptimizer broadcasts the new weights in each step. If the script reduces metrics in "
+    "each step, reduce them only in every 50th step."
 )
 """Advice about collectives that a script or its layers call in addition to DDP's."""
 

@@ -108,12 +108,10 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
         lead = f"{many} may run on {which} alone, of {at_start}:"
         return Words(
             fit_parts(lead, f" {each}"),
-            f"At their start the ranks had {format_count(at_start, 'core')}; since then, something in the "
-            "script has bound the ranks to fewer cores. os.sched_setaffinity binds processes to cores, "
-            "and some builds of BLAS and OpenMP call it when they are imported."
-            " DataLoader workers are bound to the same cores. Call os.sched_setaffinity(0, "
-            f"range({at_start})) after the imports"
-            " to get the cores back.",
+            f"At their start the ranks had {format_count(at_start, 'core')}; since then, something in the script has "
+            "bound the ranks to fewer cores. os.sched_setaffinity binds processes to cores, and some builds of BLAS "
+            "and OpenMP call it when they are imported. DataLoader workers are bound to the same cores. Call "
+            f"os.sched_setaffinity(0, range({at_start})) after the imports to get the cores back.",
             lead=lead,
         )
     rival = rival_of(rivals, evidence["starved_share"])

@@ -208,10 +208,9 @@ def gpu_memory(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "rank {rank}'s GPU memory is short:| torch released its cache in {seconds} of 30 s|{several}",
-    "Each time, the GPU is idle until torch has freed and reallocated memory. torch has reserved {reserved},"
-    " and tensors use {in_tensors} of that. Against fragmentation, set"
-    " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. If the model needs all of the memory, use smaller batches or"
-    " activation checkpointing.",
+    "Each time, the GPU is idle until torch has freed and reallocated memory. torch has reserved {reserved}, and "
+    "tensors use {in_tensors} of that. Against fragmentation, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. If "
+    "the model needs all of the memory, use smaller batches or activation checkpointing.",
     gone="torch no longer releases its cache to find GPU memory",
     device=DeviceMark("GPU memory short", ["gpu_reserved"], 4),
 )

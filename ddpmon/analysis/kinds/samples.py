@@ -158,9 +158,8 @@ def samplers_disagree(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "{who} {have} {least:,} batches, others {theirs}:| may hang after batch {least:,}",
-    "The other ranks wait for ever in their next backward, unless the loop ends earlier on all ranks. Give each rank"
-    " the same number of batches (DistributedSampler pads, drop_last=True cuts), or train inside `with"
-    " Join([model]):`.",
+    "The other ranks wait for ever in their next backward, unless the loop ends earlier on all ranks. Give each rank "
+    "the same number of batches (DistributedSampler pads, drop_last=True cuts), or train inside `with Join([model]):`.",
     fewest_steps=MIN_TRAINED_STEPS,
     stays_told=False,
 )

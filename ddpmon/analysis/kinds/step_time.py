@@ -74,10 +74,9 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "info",
     "|a step takes {step_ms:.1f} ms, and {forward_backward_ms:.1f} of them are forward and backward",
-    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around "
-    "them. The batch size does not change this time. With batches twice as large, the run processes up to "
-    "{gain:.2f}x the samples per"
-    " second.",
+    "{fixed_ms:.1f} ms of each step{batch} go to the optimizer, {synchronisations} and the code around them. The batch "
+    "size does not change this time. With batches twice as large, the run processes up to {gain:.2f}x the samples per "
+    "second.",
     fewest_steps=MIN_WINDOW_STEPS,
     by_cost=True,
     remedy="Use larger batches. The optimizer, the synchronisation and the code around them take the same time for any"

@@ -122,9 +122,8 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
 @Kind(
     "warn",
     "the learning rate has been 0 since step {since:,}, so weights no longer change",
-    "The learning rate schedule has ended before the end of the training. Compare the number of steps in "
-    "the schedule with how often"
-    " the script calls scheduler.step(): once per batch, or once per epoch. Stop the run, because the "
+    "The learning rate schedule has ended before the end of the training. Compare the number of steps in the schedule "
+    "with how often the script calls scheduler.step(): once per batch, or once per epoch. Stop the run, because the "
     "model no longer learns.",
     gone="the learning rate is above 0 again",
     fewest_steps=MIN_WINDOW_STEPS,

@@ -303,9 +303,8 @@ def _reads(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Ca
         f", reads {numbers.size(mine.read_bytes_per_s)}/s from disk",
         f"{late.who} reads {numbers.size(mine.read_bytes_per_s)}/s from storage,"
         f" and {late.others} {numbers.size(reads)}/s",
-        "either the other ranks find their files in the page cache, or this rank reads more files. "
-        "The reads of its DataLoader workers come on"
-        " top",
+        "either the other ranks find their files in the page cache, or this rank reads more files. The reads of its "
+        "DataLoader workers come on top",
         {"read_bytes_per_s": mine.read_bytes_per_s, "peers_read_bytes_per_s": reads},
     )
 

@@ -18,9 +18,8 @@ NONE_MISSING = (
 )
 """Advice if all ranks wait in the same collective."""
 NOT_MET = (
-    "The ranks cannot connect to each other. After a restart, ranks may wait for ranks of the previous "
-    "attempt. Stop the run"
-    " and start it again. If the run hangs at the same place again, look at the network between the ranks."
+    "The ranks cannot connect to each other. After a restart, ranks may wait for ranks of the previous attempt. Stop "
+    "the run and start it again. If the run hangs at the same place again, look at the network between the ranks."
 )
 """Advice if all ranks wait in a call that makes a process group."""
 

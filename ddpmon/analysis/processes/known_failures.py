@@ -93,9 +93,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "worker_signal=(?P<worker_signal>SIG(?:SEGV|ABRT|ILL|FPE))",
         "DataLoader worker {worker} was killed by {worker_signal}",
-        "A library crashed in the DataLoader worker. With num_workers=0 and PYTHONFAULTHANDLER=1, the "
-        "crash prints the Python"
-        " line.",
+        "A library crashed in the DataLoader worker. With num_workers=0 and PYTHONFAULTHANDLER=1, the crash prints the "
+        "Python line.",
     ),
     KnownFailure("worker_signal=SIG(?:TERM|INT|HUP)|worker .* is killed by signal: Terminated", lost_peer=True),
     # DDP
@@ -114,17 +113,15 @@ KNOWN_FAILURES = (
     KnownFailure(
         "mark a variable ready only once",
         "the gradient of {parameters} was ready twice in one backward: expected to mark a variable ready only once",
-        "One possible cause is reentrant activation checkpointing (pass use_reentrant=False). Another "
-        "possible cause is a parameter that several forwards use before one backward. If the graph is the "
-        "same in each step, "
-        "DDP with static_graph=True accepts this.",
+        "One possible cause is reentrant activation checkpointing (pass use_reentrant=False). Another possible cause "
+        "is a parameter that several forwards use before one backward. If the graph is the same in each step, DDP with "
+        "static_graph=True accepts this.",
     ),
     KnownFailure(
         "mark a variable ready only once",
         "a gradient was ready twice in one backward: expected to mark a variable ready only once",
-        "One possible cause is reentrant activation checkpointing (pass use_reentrant=False). Another "
-        "possible cause is a parameter that several forwards use before one backward. "
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL names the "
+        "One possible cause is reentrant activation checkpointing (pass use_reentrant=False). Another possible cause "
+        "is a parameter that several forwards use before one backward. TORCH_DISTRIBUTED_DEBUG=DETAIL names the "
         "parameter.",
     ),
     KnownFailure(
@@ -246,9 +243,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         r"inline_container\.cc.*unexpected pos|PytorchStreamWriter failed",
         "torch.save could not write its whole file",
-        "The disk is full, its quota is used up, or it is no longer mounted (`df -h`). Write each "
-        "checkpoint to a temporary name and then rename"
-        " it, so that the last checkpoint stays complete.",
+        "The disk is full, its quota is used up, or it is no longer mounted (`df -h`). Write each checkpoint to a "
+        "temporary name and then rename it, so that the last checkpoint stays complete.",
     ),
     KnownFailure("No space left on device", "", "`df -h` shows which disk is full; look at TMPDIR and /dev/shm too."),
     KnownFailure(
@@ -286,9 +282,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         r"FileExistsError[\s\S]*\bpath=",
         "{path} already exists, and was created after this rank had started: FileExistsError",
-        "All ranks run this line at the same time, and another rank was faster. Let one rank download, "
-        "unpack or make folders (if"
-        " rank == 0, and then dist.barrier()), or pass exist_ok=True.",
+        "All ranks run this line at the same time, and another rank was faster. Let one rank download, unpack or make "
+        "folders (if rank == 0, and then dist.barrier()), or pass exist_ok=True.",
         ranks="several",
     ),
     KnownFailure(
@@ -306,9 +301,8 @@ KNOWN_FAILURES = (
     KnownFailure(
         "^(?:ImportError|ModuleNotFoundError)",
         "",
-        "Only some ranks fail with this error, so the environments of the ranks differ. This rank runs "
-        "{python}. Compare the"
-        " Python, PYTHONPATH and the node with those of the other ranks.",
+        "Only some ranks fail with this error, so the environments of the ranks differ. This rank runs {python}. "
+        "Compare the Python, PYTHONPATH and the node with those of the other ranks.",
         ranks="some",
     ),
     KnownFailure(

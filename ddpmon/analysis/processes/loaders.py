@@ -154,7 +154,6 @@ def _pinning(conditions: Sequence[Conditions]) -> str:
     if not any(one.loader_pinned is False for one in conditions):
         return ""
     return (
-        " The DataLoader does not pin batches in memory. With pin_memory=True and .to(device, "
-        "non_blocking=True), the copy to the"
-        " GPU also runs in parallel with training."
+        " The DataLoader does not pin batches in memory. With pin_memory=True and .to(device, non_blocking=True), the "
+        "copy to the GPU also runs in parallel with training."
     )
