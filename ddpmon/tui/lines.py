@@ -174,6 +174,14 @@ def wrap_text(text: str, width: int) -> list[str]:
     return [*wrapped, row] if row or not wrapped else wrapped
 
 
+def paragraph(text: str, width: int, role: str = "text", first: Line | None = None) -> list[Line]:
+    """Wrap a text to lines of at most `width` columns: the first one begins with `first`, the others with its width."""
+    begin: Line = [(" ", role)] if first is None else first
+    rest: Line = [(" " * line_width(begin), role)]
+    rows = wrap_text(plain_text(text), width - line_width(begin))
+    return [[*(rest if place else begin), (row, role)] for place, row in enumerate(rows)]
+
+
 def pane_title(text: str, width: int, legend: Line | None = None) -> Line:
     """Return the rule that opens a pane: ─loss, 15 min────────."""
     line: Line = [("─", "rule"), (cut_text(text, max(0, width - 1)), "title")]

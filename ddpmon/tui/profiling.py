@@ -10,7 +10,7 @@ from ddpmon.errors import UsageError
 from ddpmon.messages import MAX_PROFILED_STEPS, ProfileView, ViewRequest
 from ddpmon.tui.dashboard import Dashboard
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_text, pane_title, wrap_text
+from ddpmon.tui.lines import Line, cut_text, pane_title, paragraph
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.playback import Playback
 from ddpmon.tui.screens.form import Field, Form
@@ -57,9 +57,7 @@ class _Operators(Text):
 
 def operator_lines(view: ProfileView, width: int) -> list[Line]:
     """Return a profile in lines of `width` columns."""
-    lines: list[Line] = [
-        [(f" {row}", "text")] for one in profile_text.summary(view) for row in wrap_text(one, width - 2)
-    ]
+    lines = [line for one in profile_text.summary(view) for line in paragraph(one, width - 1)]
     if view.rows:
         heading, *rows = profile_text.table(view, len(view.rows), width - 2)
         lines += [[], [(f" {heading}", "muted")], *([(f" {cut_text(row, width - 2)}", "text")] for row in rows)]

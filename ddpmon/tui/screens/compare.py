@@ -12,7 +12,7 @@ from ddpmon.errors import DdpmonError
 from ddpmon.runs import Run
 from ddpmon.tui.daemon_thread import on_daemon_thread
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_text, fit_line, line_width, pane_title, plain_text, wrap_text
+from ddpmon.tui.lines import Line, cut_text, fit_line, line_width, pane_title, paragraph, plain_text
 from ddpmon.tui.palette import Palette
 from ddpmon.tui.screens.scrolled import Scrolled, Text
 
@@ -29,20 +29,17 @@ def comparison_lines(compared: dict[str, Any], width: int) -> list[Line]:
     """Return the result of `comparison.build` in lines of `width` columns."""
     word, role = _OUTCOMES.get(compared["outcome"], (compared["outcome"].upper(), "strong"))
     lines: list[Line] = [[(f" {word}", role), ("   B against A", "muted")]]
-    lines += [[(" " + row, "strong")] for row in wrap_text(f"{plain_text(compared['verdict'])}.", width - 2)]
-    lines.append([])
+    lines += [*paragraph(f"{compared['verdict']}.", width - 1, "strong"), []]
     for name in ("a", "b"):
-        rows = wrap_text(plain_text(comparison.title(compared[name])), width - 5)
-        lines += [[(f" {name.upper() if not i else ' '}  ", "key"), (row, "text")] for i, row in enumerate(rows)]
+        lines += paragraph(comparison.title(compared[name]), width - 1, "text", [(f" {name.upper()}  ", "key")])
     lines += [[], pane_title("speed and loss", width), _cells(("", "A", "B", "B - A"), "muted")]
     lines += [_cells(row) for row in comparison.numbers(compared)]
     lines += [[], pane_title("ms a step: mean of all ranks, and of the slowest rank in each step", width)]
     lines += _phases(compared, width)
     lines += [[], pane_title("why", width)]
     for word, sentence in comparison.sentences(compared):
-        rows = wrap_text(plain_text(sentence), width - 9)
-        lines += [[(f" {word if not i else '':<6} ", "key"), (row, "text")] for i, row in enumerate(rows)]
-    return [*lines, [], *([(" " + row, "muted")] for row in wrap_text(comparison.INTERVAL_NOTE, width - 2))]
+        lines += paragraph(sentence, width - 1, "text", [(f" {word:<6} ", "key")])
+    return [*lines, [], *paragraph(comparison.INTERVAL_NOTE, width - 1, "muted")]
 
 
 def _phases(compared: dict[str, Any], width: int) -> list[Line]:
@@ -89,8 +86,7 @@ class _Comparison(Text):
 
     def lines(self, frame: Frame, width: int) -> list[Line]:
         if self.error:
-            rows = wrap_text(self.error, width - 3)
-            return [[("▲ " if not i else "  ", "warn"), (row, "warn")] for i, row in enumerate(rows)]
+            return paragraph(self.error, width - 1, "warn", [("▲ ", "warn")])
         if self.made is None:
             return [[(" reading both recordings…", "info")]]
         return [

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from ddpmon.tui import keys
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import CURSOR, Line, pane_title, wrap_text
+from ddpmon.tui.lines import CURSOR, Line, pane_title, paragraph
 from ddpmon.tui.palette import THEME_VARIABLE, Palette
 from ddpmon.tui.screens.ask import Overlay
 from ddpmon.tui.widgets.runlist import WATCHED
@@ -88,9 +88,7 @@ def help_lines(width: int, frame: Frame) -> list[Line]:
         if heading:
             lines += [[], pane_title(heading, width)]
         for name, text in rows:
-            wrapped = wrap_text(text, width - 13)
-            lines.append([(f" {name:<10} ", "key"), (wrapped[0], "text")])
-            lines += [[(" " * 12 + row, "text")] for row in wrapped[1:]]
+            lines += paragraph(text, width - 1, "text", [(f" {name:<10} ", "key")])
     return lines
 
 

@@ -20,7 +20,7 @@ from ddpmon.messages import (
     ViewRequest,
 )
 from ddpmon.tui.frame import Frame, finite_or_none
-from ddpmon.tui.lines import Line, cut_sentence, line_width, pane_title, plain_text, wrap_text
+from ddpmon.tui.lines import Line, cut_sentence, line_width, pane_title, paragraph
 from ddpmon.tui.widgets.pane import Actions, Pane
 
 _NAME = 22
@@ -214,9 +214,9 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
     if shown is not None:
         lines += [*_cost(shown, snapshot.bus_bandwidth_gb_s, width), *_beside(shown)]
         if _of_collectives(shown):
-            lines += [[(f" {row}", "muted")] for row in wrap_text(plain_text(snapshot.measured), width - 2)]
+            lines += paragraph(snapshot.measured, width - 1, "muted")
     else:
-        lines += [[(f" {row}", "muted")] for row in wrap_text(plain_text(_nothing(snapshot)), width - 2)]
+        lines += paragraph(_nothing(snapshot), width - 1, "muted")
     if view is not None and view.efficiency is not None:
         lines += tree(branches(view.efficiency, view.slowest, view.slowest_over), width)
     if shown is not None and finite_or_none(shown.gain_without_waiting) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.messages import Exit, Finding, RankView, Snapshot, Stack
 from ddpmon.tui.frame import Frame
-from ddpmon.tui.lines import Line, cut_text, pane_title, plain_text, wrap_text
+from ddpmon.tui.lines import Line, cut_text, pane_title, paragraph, plain_text, wrap_text
 from ddpmon.tui.rank_marks import has_failed
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
 from ddpmon.tui.widgets.pane import Pane
@@ -75,7 +75,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
     advice = next(
         (plain_text(f.advice) for f in snapshot.findings if f.explains == "stalled" and f.is_lasting and f.advice), ""
     )
-    foot: list[Line] = [[(f" {row}", "text")] for row in wrap_text(f"next: {advice}", width - 2)[:2]] if advice else []
+    foot = paragraph(f"next: {advice}", width - 1)[:2] if advice else []
     room = max(0, height - 1 - len(foot))
     spare = max(0, room - len(groups))
     lines: list[Line] = []
@@ -148,9 +148,9 @@ def failure(
     how += [f"after {format_count(rank.steps, 'step')}"] if rank.steps else ["before its first step"]
     trace = traceback_lines(exit_)
     cause = plain_text(finding.text[finding.lead :].strip()) if finding else plain_text(exit_.error or "")
-    foot: list[Line] = [[(f"  {row}", "bad")] for row in wrap_text(cause, width - 3)] if cause else []
+    foot = paragraph(cause, width - 1, "bad", [("  ", "bad")]) if cause else []
     if finding and finding.advice:
-        foot += [[(f"  {row}", "strong")] for row in wrap_text(f"next: {plain_text(finding.advice)}", width - 3)]
+        foot += paragraph(f"next: {finding.advice}", width - 1, "strong", [("  ", "strong")])
     lines.append([(f" {', '.join(how)}", "muted")])
     says_last = bool(trace) and trace[-1][:_SAME_ERROR].rstrip(". ") in cause
     body = _rows(trace[:-1] if says_last else trace, width - 3)

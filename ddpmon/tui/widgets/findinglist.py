@@ -10,15 +10,13 @@ from ddpmon.analysis.evidence_words import evidence_words
 from ddpmon.analysis.words import format_count
 from ddpmon.messages import END_STATES, Event, Finding, Snapshot
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
-from ddpmon.tui.lines import Line, pane_title, plain_text, wrap_text
+from ddpmon.tui.lines import Line, pane_title, paragraph, plain_text, wrap_text
 from ddpmon.tui.widgets.pane import Pane
 from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 _MARKS = {"info": ("●", "muted"), "warn": ("▲", "warn"), "critical": ("✖", "bad")}
 _NOTABLE_HOURS = 0.1
 """GPU hours below which the cost of a finding is shown only in seconds."""
-_INDENT = 12
-"""Width in columns of margin, time, mark and the spaces between them."""
 
 
 def event_lines(happened: list[Event], notes: list[str], width: int) -> list[Line]:
@@ -26,14 +24,8 @@ def event_lines(happened: list[Event], notes: list[str], width: int) -> list[Lin
     lines = [pane_title("events", width)]
     for event in sorted(happened, key=lambda event: event.at, reverse=True):
         mark, role = _MARKS.get(event.severity, _MARKS["info"])
-        rows = wrap_text(plain_text(event.text), width - _INDENT)
-        lines.append([(f" {numbers.clock(event.at)} ", "muted"), (f"{mark} ", role), (rows[0], "text")])
-        lines += [[(" " * _INDENT + row, "text")] for row in rows[1:]]
-    for note in notes:
-        rows = wrap_text(plain_text(note), width - 3)
-        lines.append([(" ○ ", "muted"), (rows[0], "muted")])
-        lines += [[("   " + row, "muted")] for row in rows[1:]]
-    return lines
+        lines += paragraph(event.text, width, "text", [(f" {numbers.clock(event.at)} ", "muted"), (f"{mark} ", role)])
+    return [*lines, *(line for note in notes for line in paragraph(note, width, "muted", [(" ○ ", "muted")]))]
 
 
 class EventList(Pane):
@@ -84,11 +76,9 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> str:
 def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
     """Return a finding's text, facts about it, and the advice."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
-    mark = "● " if role == "text" else "▲ "
-    rows = wrap_text(plain_text(finding.text), width - 4)
-    lines: list[Line] = [[(f" {mark if place == 0 else '  '}{row}", role)] for place, row in enumerate(rows)]
-    advice = wrap_text(f"next: {plain_text(finding.advice)}", width - 4) if finding.advice else []
-    return [*lines, *facts, *([(f"   {row}", "strong")] for row in advice)]
+    mark = " ● " if role == "text" else " ▲ "
+    advice = paragraph(f"next: {finding.advice}", width - 1, "strong", [("   ", "strong")]) if finding.advice else []
+    return [*paragraph(finding.text, width - 1, role, [(mark, role)]), *facts, *advice]
 
 
 def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence: bool) -> list[Line]:

@@ -19,7 +19,7 @@ from ddpmon.runs.logs import Log
 from ddpmon.tui import rank_marks
 from ddpmon.tui.blocks import ALL, LEAST_WIDTH, Block
 from ddpmon.tui.frame import Frame, short_host
-from ddpmon.tui.lines import Line, cut_text, fit_line, line_width, pane_title, plain_text, wrap_text
+from ddpmon.tui.lines import Line, cut_text, fit_line, line_width, pane_title, paragraph, plain_text, wrap_text
 from ddpmon.tui.widgets.columns import HEALTH_WORDS, decimals, how_far
 from ddpmon.tui.widgets.failure import traceback_lines
 from ddpmon.tui.widgets.findinglist import said_lines
@@ -140,14 +140,13 @@ def _process(rank: RankView, width: int) -> list[Line]:
     if rank.pid:
         facts.append(f"pid {rank.pid}")
     role = "warn" if rank.health in {"silent", "dead"} else "text"
-    rows = wrap_text(", ".join(facts), width - 2)
-    lines: list[Line] = [pane_title("process", width), *([(f" {row}", role)] for row in rows)]
-    lines += [[(f" {row}", "text")] for row in wrap_text(", ".join(_environment(rank)), width - 2) if row]
+    lines: list[Line] = [pane_title("process", width), *paragraph(", ".join(facts), width - 1, role)]
+    if environment := ", ".join(_environment(rank)):
+        lines += paragraph(environment, width - 1)
     if rank.throttled:
         lines.append([(f" ▲ its GPU throttles: {plain_text(rank.throttled)}", "warn")])
     if rank.gpu_users:
-        rows = wrap_text(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 2)
-        lines += [[(f" {row}", "text")] for row in rows]
+        lines += paragraph(f"also on its GPU: {'; '.join(map(named_user, rank.gpu_users))}", width - 1)
     return lines
 
 
