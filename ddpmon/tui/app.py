@@ -18,8 +18,6 @@ from textual.screen import Screen
 from ddpmon.errors import DdpmonError
 from ddpmon.messages import ViewRequest, merge_requests
 from ddpmon.runs import Run
-from ddpmon.source import Source
-from ddpmon.source.place import Place
 from ddpmon.tui import filters, key_queue, keys, picture, search, workarounds
 from ddpmon.tui.copying import Copying
 from ddpmon.tui.filters import Filter
@@ -27,7 +25,6 @@ from ddpmon.tui.inspecting import Inspecting
 from ddpmon.tui.key_queue import KeyQueue
 from ddpmon.tui.launching import Launching
 from ddpmon.tui.palette import THEMES, own_themes
-from ddpmon.tui.preferences import Preferences
 from ddpmon.tui.profiling import Profiling
 from ddpmon.tui.screens.ask import Dialog, Prompt
 from ddpmon.tui.screens.scrolled import Help
@@ -38,37 +35,14 @@ from ddpmon.tui.watched import Outcome
 
 
 class DdpmonApp(ShowingApp):
-    """The dashboard of one source.
-
-    Args:
-        source: The source of the run that is shown first.
-        readonly: If true, the run cannot be stopped from this dashboard.
-        owns_run: If true, the command that started the run also started this viewer. Ctrl-C could then mean detach or
-            stop, so the viewer asks; otherwise Ctrl-C only leaves.
-        notify: The value of `--notify`.
-        place: The machine whose runs are shown; None is this machine.
-        preferences: Choices saved by earlier dashboards, which this one updates; None saves no choices.
-
-    """
+    """The dashboard of one source, with the parts that carry out keys. Its arguments are those of `ShowingApp`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of_dialogs()]
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        readonly: bool = False,
-        owns_run: bool = False,
-        notify: str = "off",
-        place: Place | None = None,
-        preferences: Preferences | None = None,
-    ) -> None:
-        super().__init__(
-            source, readonly=readonly, owns_run=owns_run, notify=notify, place=place, preferences=preferences
-        )
+    def make_parts(self) -> None:
         self.inspecting = Inspecting(self, self.playback, self.views, self._inspection, self.action_go)
-        self.profiling = Profiling(self, self.playback, readonly, lambda: self.frame)
-        self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=readonly)
+        self.profiling = Profiling(self, self.playback, self.readonly, lambda: self.frame)
+        self.launching = Launching(self, self.watched, self._runs, self.watch_run, readonly=self.readonly)
         self.copying = Copying(self, self.watched, self._output, lambda: self.inspecting.rank_on(self.view_name))
         self.key_queue = KeyQueue(self, self._dispatch_key)
         self._connect_keys()

@@ -75,7 +75,18 @@ class Notice:
 
 
 class ShowingApp(App[None]):
-    """Reads a snapshot from its source twice a second and shows it. Its arguments are those of `DdpmonApp`."""
+    """Reads a snapshot from its source twice a second and shows it.
+
+    Args:
+        source: The source of the run that is shown first.
+        readonly: If true, the run cannot be stopped from this dashboard.
+        owns_run: If true, the command that started the run also started this viewer. Ctrl-C could then mean detach or
+            stop, so the viewer asks; otherwise Ctrl-C only leaves.
+        notify: The value of `--notify`.
+        place: The machine whose runs are shown; None is this machine.
+        preferences: Choices saved by earlier dashboards, which this one updates; None saves no choices.
+
+    """
 
     TITLE = "ddpmon"
     ALLOW_SELECT = False
@@ -85,11 +96,11 @@ class ShowingApp(App[None]):
         self,
         source: Source,
         *,
-        readonly: bool,
-        owns_run: bool,
-        notify: str,
-        place: Place | None,
-        preferences: Preferences | None,
+        readonly: bool = False,
+        owns_run: bool = False,
+        notify: str = "off",
+        place: Place | None = None,
+        preferences: Preferences | None = None,
     ) -> None:
         # Textual turns NO_COLOR into greys, unless it may use the terminal's own colours; then it uses no colours.
         self.DEFAULT_MODE = ViewName(config.current().get("first_screen"))  # type: ignore[misc]  # Textual reads this
@@ -123,6 +134,10 @@ class ShowingApp(App[None]):
         self._worsening = Worsening(begun=owns_run)
         self._answer: Timer | None = None
         """The timer that polls the source for an answer; None before the first question."""
+        self.make_parts()
+
+    def make_parts(self) -> None:
+        """Make the parts that carry out keys."""
 
     @property
     def view_name(self) -> ViewName:
@@ -143,7 +158,7 @@ class ShowingApp(App[None]):
         return self._runs.chosen_run() if self.view_name is ViewName.RUNS else None
 
     def on_mount(self) -> None:
-        self.theme_changed_signal.subscribe(self, self._on_theme_changed)
+        self.theme_changed_signal.subscribe(self, lambda _: self.show())
         self.tick()
         self._first = self.set_interval(FIRST_FRAME_S, self._await_first)
         self.set_interval(SCREEN_FRAME_S, self.tick)
@@ -151,9 +166,6 @@ class ShowingApp(App[None]):
     def on_unmount(self) -> None:
         self._remember()
         self.watched.close()
-
-    def _on_theme_changed(self, theme: Theme) -> None:
-        self.show()
 
     def _await_first(self) -> None:
         if self.playback.newest is None:

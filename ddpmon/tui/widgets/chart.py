@@ -100,10 +100,6 @@ def _cells(
     return int(min(tops)) // 4, int(max(bottoms)) // 4
 
 
-def _logarithm(values: curves.Values) -> curves.Curve:
-    return [math.log10(value) if (value := finite_or_none(each)) is not None and value > 0 else None for each in values]
-
-
 @dataclass(frozen=True)
 class Style:
     """The form in which a series is drawn."""
@@ -163,7 +159,8 @@ def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, floa
 
 
 def _scaled(values: curves.Values, style: Style) -> curves.Curve:
-    return _logarithm(values) if style.log else [finite_or_none(value) for value in values]
+    finite = [finite_or_none(value) for value in values]
+    return [None if value is None or value <= 0 else math.log10(value) for value in finite] if style.log else finite
 
 
 def draw_curves(
@@ -219,7 +216,7 @@ def draw_curves(
 
 def _label(value: float, style: Style) -> str:
     if style.log:
-        return style.label(_power(value))
+        return style.label(math.pow(10.0, min(300.0, value)))
     return style.label(value) if value else "0"
 
 
@@ -254,10 +251,6 @@ def draw_chart(
         return [*lines, *cells, *[below] * times]
     note = empty_note(series, log=style.log, otherwise=empty) if width - AXIS_WIDTH >= 2 else ""
     return [*lines, *([[("  " + cut_text(note, width - 2), "muted")]] if note and height > 1 else [])]
-
-
-def _power(exponent: float) -> float:
-    return math.pow(10.0, min(300.0, exponent))
 
 
 def requested_series(frame: Frame, choice: ChartChoice) -> SeriesView | Series | None:

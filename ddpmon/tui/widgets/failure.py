@@ -106,12 +106,8 @@ def first_failed(snapshot: Snapshot) -> RankView | None:
             for number in finding.ranks:
                 if number in ranks:
                     return ranks[number]
-    gone = [rank for rank in snapshot.ranks if rank.exit is not None and has_failed(rank)]
-    return max(gone, key=lambda rank: _cause(rank.exit), default=None)
-
-
-def _cause(exit_: Exit | None) -> tuple[bool, bool]:
-    return (exit_ is not None and bool(exit_.traceback), exit_ is not None and bool(exit_.error))
+    ended = [(rank, rank.exit) for rank in snapshot.ranks if rank.exit is not None and has_failed(rank)]
+    return max(ended, key=lambda pair: (bool(pair[1].traceback), bool(pair[1].error)), default=(None, None))[0]
 
 
 def failed_alike(snapshot: Snapshot) -> list[int]:

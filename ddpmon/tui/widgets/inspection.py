@@ -276,11 +276,6 @@ def inspection(
     return [*times, *trouble, *stack, *others, *process]
 
 
-def _has_device_history(rank: RankView) -> bool:
-    """Return whether a rank has device measurements for the lanes below."""
-    return any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
-
-
 class Inspection(ScrollingPane):
     """A scrolling pane with everything about the inspected rank."""
 
@@ -318,7 +313,8 @@ class Inspection(ScrollingPane):
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         """Return the whole screen, less the lines for the lanes below if the rank's details fit above them."""
         snapshot, rank, above = frame.snapshot, rank_in(frame.snapshot, self.rank), ALL
-        if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and _has_device_history(rank):
+        measured = rank is not None and any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
+        if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and measured:
             above = 1 + len(self._lines(frame, snapshot, rank, width, 0))
         return Block(LEAST_WIDTH, 1, height=height - BELOW if above <= height - BELOW else ALL)
 

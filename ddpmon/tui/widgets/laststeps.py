@@ -116,11 +116,6 @@ def _mended(view: TimelineView) -> str:
     return named_ranks(view.mended_ranks, 0)
 
 
-def _asked_alike(one: TimelineView, other: TimelineView) -> bool:
-    """Return whether two views have equally many steps and ranks, as answers to the same request do."""
-    return (len(one.steps), len(one.rows)) == (len(other.steps), len(other.rows))
-
-
 def clocks(snapshot: Snapshot | None) -> str:
     """Return a sentence on how well the hosts' clocks agree, which limits comparisons of their bars; "" if unknown."""
     if snapshot is None or not snapshot.clocks:
@@ -205,7 +200,9 @@ class LastSteps(Pane):
         now = time.monotonic()
         since, old = self._stays
         calm_s = CALM_MANY_S if self.bands > 1 else CALM_S
-        alike = old is not None and _asked_alike(old, new) and old.mended == new.mended
+        # Answers to the same request have equally many steps and ranks.
+        views = [(len(view.steps), len(view.rows), view.mended) for view in (old, new) if view is not None]
+        alike = len(views) > 1 and views[0] == views[1]
         if old is None or not (alike and runs_on and now - since < calm_s and now - self._last_request[0] > CALM_S):
             self._stays = since, old = (now if old is not new else since), new
         return old
