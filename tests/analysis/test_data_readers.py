@@ -70,6 +70,14 @@ def test_one_worker_is_to_blame_where_the_others_are_idle():
     assert "Only worker" not in loading_words(samples(slow, *others)), "nobody looked at the others"
 
 
+def test_only_workers_have_a_share_of_their_own_without_a_core():
+    """A rank that loads its data itself has one over all phases, which says nothing of the time in which it loads."""
+    itself = loading_facts(samples(DataReader(RANK, looks=28, running=10, starved_share=0.48)))
+    assert (itself["loaders_computing_share"], itself["loaders_starved_share"]) == (pytest.approx(10 / 28), None)
+    by_workers = loading_facts(samples(*workers((28, 10, 0), starved_share=0.48)))
+    assert by_workers["loaders_starved_share"] == pytest.approx(0.48)
+
+
 def test_few_looks_and_those_before_the_slowdown_tell_nothing():
     told = samples(*workers((20, 20, 0)))
     assert loading_samples([told], [1], 100) is told

@@ -41,7 +41,8 @@ def loading_facts(samples: StackSamples) -> dict[str, Any]:
     return {
         "loaders_computing_share": _share(samples, "running"),
         "loaders_storage_share": _share(samples, "blocked"),
-        "loaders_starved_share": _starved(samples),
+        # A rank that loads its own data is starved in all phases: that is its `starved_share`.
+        "loaders_starved_share": _starved(samples) if _by_workers(samples) else None,
         "loaders_read_bytes_per_s": sum(one.read_bytes_per_s for one in samples.readers),
         "loaders_mount": samples.mount or None,
         "loaders_file_system": samples.file_system or None,
@@ -51,7 +52,7 @@ def loading_facts(samples: StackSamples) -> dict[str, Any]:
 
 def loading_words(samples: StackSamples) -> str:
     """Return whether the processes compute, wait for storage or for something else, and whether one worker is slow."""
-    by_workers = any(reader.pid != samples.pid for reader in samples.readers)
+    by_workers = _by_workers(samples)
     who = f"The DataLoader workers of rank {samples.rank}" if by_workers else f"Rank {samples.rank}"
     verb = "" if by_workers else "s"
     storage, computing, starved = _share(samples, "blocked"), _share(samples, "running"), _starved(samples)
@@ -70,6 +71,10 @@ def loading_words(samples: StackSamples) -> str:
     else:
         said = ""
     return f"{said} {_slow_worker_words(samples)}".strip()
+
+
+def _by_workers(samples: StackSamples) -> bool:
+    return any(reader.pid != samples.pid for reader in samples.readers)
 
 
 def _where(samples: StackSamples) -> str:
