@@ -55,6 +55,22 @@ def test_of_two_requests_at_one_moment_the_second_gets_the_same_profile_or_is_re
             profiling._profile(Beside(nothing), made(), ranks, steps, flops=False)
 
 
+class Empty(FakeSource):
+    """A run in which the hub finds no rank to profile."""
+
+    def ask(self, *request):
+        view = ProfileView(1, [], False, [], "", ProfileRequest(tuple(request[0]), request[1]))
+        self.current = replace(self.current, profile=view)
+
+
+def test_ranks_that_have_ended_are_told_apart_from_those_that_have_not_connected(made):
+    nothing = replace(snapshots.slow(), profile=ProfileView(0, [], False, []))
+    for pid, said in ((4_100_000, "all ranks of .* have ended, so none can be profiled"), (0, "is connected yet")):
+        ranks = [replace(rank, pid=pid) for rank in nothing.ranks]
+        with pytest.raises(DdpmonError, match=said):
+            profiling._profile(Empty(replace(nothing, ranks=ranks)), made(), [], 5, flops=False)
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
 def test_the_operator_of_the_slow_rank_comes_first_and_training_is_as_without(trains, cli, home, monkeypatch):

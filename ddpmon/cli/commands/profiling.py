@@ -107,6 +107,9 @@ def _profile(source: Source, run: Run, ranks: list[int], steps: int, flops: bool
         raise DdpmonError(busy)  # Another viewer asked for another profile at the same moment.
     view = _wait_for_all(source, run, asked)
     if not view.ranks:
+        newest = source.snapshot() or shot
+        if any(rank.pid for rank in newest.ranks):
+            raise DdpmonError(f"all ranks of {run.name} ({run.id}) have ended, so none can be profiled")
         raise DdpmonError(f"no rank of {run.name} ({run.id}) is connected yet; try again once it trains")
     return view
 
