@@ -20,6 +20,8 @@ MAX_TRACKS = 64
 MAX_OPERATOR_CHARS = 120
 OUTSIDE_OPERATORS = "(Python, outside operators)"
 """Name of the row for time in a phase in which no operator runs and the rank does not wait for another rank."""
+WAITS_FOR_RANKS = "(waits for other ranks"
+"""Beginning of the names of rows for time in which the rank is blocked in a synchronisation."""
 
 OperatorName = Annotated[str, Meta(max_length=MAX_OPERATOR_CHARS)]
 Slices = Annotated[list[Micros], Meta(max_length=MAX_SLICES)]

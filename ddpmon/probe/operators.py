@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ddpmon.messages import MAX_OPERATORS, MAX_SLICES, OUTSIDE_OPERATORS, OWN_PHASES, SYNC_KINDS, Operator, Track
+from ddpmon.messages import (
+    MAX_OPERATORS,
+    MAX_SLICES,
+    OUTSIDE_OPERATORS,
+    OWN_PHASES,
+    SYNC_KINDS,
+    WAITS_FOR_RANKS,
+    Operator,
+    Track,
+)
 from ddpmon.messages.profiles import MAX_OPERATOR_CHARS, MAX_TRACKS
 from ddpmon.plain import utf8
 from ddpmon.probe.records import OTHER, RawSync
@@ -26,6 +35,10 @@ OF_PROFILER = frozenset({
     "Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource", "INVALID",
 })  # fmt: skip
 """Names of events in which the profiler itself works, or of unknown calls (observed with torch 2.11 on an H200)."""
+
+
+_KEY_OF_SYNC = -1
+"""Key of a synchronisation's slice, which launches no kernel."""
 
 
 class Slice(NamedTuple):
@@ -151,11 +164,22 @@ class Totals:
         self._phase_of: dict[int, int] = {}
         """Phase of each operator, by its key."""
         self._covered = [0] * len(OWN_PHASES)
-        """Time that the training thread spent in operators, by phase."""
+        """Time that the training thread spent in operators or blocked, by phase."""
 
-    def add(self, found: Recorded, make_way: Callable[[], None]) -> None:
-        """Add all operators and kernels."""
+    def add(self, found: Recorded, syncs: Iterable[RawSync], make_way: Callable[[], None]) -> None:
+        """Add all operators and kernels, and the synchronisations of the training thread.
+
+        Without a GPU, these block the thread, also inside an operator such as DDP.forward, which broadcasts buffers.
+        """
         by_track: dict[str, list[Slice]] = {}
+        for sync in syncs:
+            if found.kernels:
+                self._covered[self._phases.phase_at(sync.arrival)] += sync.end - sync.arrival
+            else:
+                name = f"{WAITS_FOR_RANKS}: {SYNC_KINDS[sync.kind]})"
+                by_track.setdefault(TRAINING_THREAD, []).append(
+                    Slice(TRAINING_THREAD, sync.arrival, sync.end, name, _KEY_OF_SYNC)
+                )
         for one in found.operators:
             by_track.setdefault(one.track, []).append(one)
         for track, slices in by_track.items():
@@ -169,6 +193,7 @@ class Totals:
     def _add_nested(self, slices: Sequence[Slice], make_way: Callable[[], None], *, trains: bool) -> None:
         """Add the operators of a thread, each without the time of those inside it."""
         outer: list[Slice] = []
+        covered_until = 0
         for one in slices:
             make_way()
             while outer and outer[-1].end <= one.start:
@@ -179,9 +204,10 @@ class Totals:
             if outer:
                 around = outer[-1]
                 self._sums[around.name, self._phases.of(around)][1] -= min(length, around.end - one.start)
-            elif trains or one.name.startswith(OF_AUTOGRAD):
-                for covered, part in self._phases.split_by_phase(one.start, one.end):
+            if trains or (not outer and one.name.startswith(OF_AUTOGRAD)):
+                for covered, part in self._phases.split_by_phase(max(one.start, covered_until), one.end):
                     self._covered[covered] += part
+                covered_until = max(covered_until, one.end)
             outer.append(one)
 
     def _count(self, name: str, phase: int, cpu: int, device: int) -> None:
@@ -190,16 +216,11 @@ class Totals:
         sums[1] += cpu
         sums[2] += device
 
-    def operators(self, syncs: Iterable[RawSync]) -> list[Operator]:
-        """Return the operators with the most time, and for each phase the time outside of operators.
-
-        syncs: times in which the training thread was blocked.
-        """
+    def operators(self) -> list[Operator]:
+        """Return the operators with the most time, and for each phase the time outside of operators."""
         outside = [-covered for covered in self._covered]
         for one in self._phases.slices:
             outside[OWN_PHASES.index(one.name)] += one.end - one.start
-        for sync in syncs:
-            outside[self._phases.phase_at(sync.arrival)] -= sync.end - sync.arrival
         made = [
             Operator(name, phase, calls, max(0, cpu) // 1000, device // 1000)
             for (name, phase), (calls, cpu, device) in self._sums.items()

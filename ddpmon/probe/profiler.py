@@ -228,7 +228,10 @@ class Profiler:
         """End a profile early."""
         try:
             if self._profile is not None:
-                self._outcome, self._error = outcome, "ddpmon left the rank, or the rank ended"
+                self._outcome, self._error = (
+                    outcome,
+                    "the rank ended before its profile was finished, or ddpmon left it",
+                )
                 self._stop()
         except Exception as error:
             self._fail(error)
@@ -269,8 +272,8 @@ class Profiler:
         self._events = []
         phases = Phases(self._phases, begin, end)
         totals = Totals(phases)
-        totals.add(found, self._make_way)
         syncs = [sync for sync in self._syncs if sync.end <= end]
+        totals.add(found, syncs, self._make_way)
         slices = [*phases.slices, *blocked_spans(syncs), *found.operators, *found.kernels, *found.collectives]
         names, made, left_out = named_tracks(slices, begin)
         return Profile(
@@ -279,7 +282,7 @@ class Profiler:
             begin_us=begin // 1000, span_us=(end - begin) // 1000,
             step_us=_median_length([begin, *pass_ends(self._passes, found)]) // 1000,
             start_us=self._start_cost // 1000, end_us=self._end_cost // 1000,
-            operators=totals.operators(syncs), names=names, tracks=made, left_out=left_out,
+            operators=totals.operators(), names=names, tracks=made, left_out=left_out,
         )  # fmt: skip
 
 

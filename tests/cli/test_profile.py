@@ -157,7 +157,7 @@ def ranks_that_end_while_they_are_profiled_end_well(started, cli, home):
     told = cli("profile", "--steps", "50")
     why = "ended before its profile was finished"
     ends = told.stdout.splitlines() or told.stderr.splitlines()[-1:]
-    assert all(why in line or "has ended" in line for line in ends), told
+    assert all(why in line or "has ended" in line or "have ended" in line for line in ends), told
     stop.wait_until_gone(started.run, LONGEST_S)
     assert runs.load(started.run.id).exit_code == 0
     told = cli("profile")

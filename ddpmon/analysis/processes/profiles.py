@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpmon.messages import OWN_PHASES, OperatorRow, Profile, ProfileOutcome
+from ddpmon.messages import OWN_PHASES, WAITS_FOR_RANKS, OperatorRow, Profile, ProfileOutcome
 
 MAX_ROWS = 200
 """Maximum number of operators in a comparison: those that differ least are left out."""
 WAITING_OPERATORS = (
+    WAITS_FOR_RANKS,
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
     *("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
 )
