@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from ddpmon.errors import RecordingError
+from ddpmon.recording.merged import Merged
 from ddpmon.recording.player import Player
-from ddpmon.recording.recording import Recording, recording_path
+from ddpmon.recording.recording import recording_path
 from ddpmon.source import attach, replay
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
@@ -98,15 +99,15 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence_on_the_screen(home, monke
     """Also where it is met before anything was shown: the machine was so busy that the first frame came late."""
     monkeypatch.setattr(replay, "LEAD_S", lead_s)
     run = record(story(900, 2, late=1, begin=300, end=600))
-    read = Recording.steps_from
+    read = Merged.steps
 
-    def fail(recording, process, begin, most):
+    def fail(merged, process, begin, **limits):
         if begin >= step:
-            raise RecordingError(f"{recording.path} cannot be read: the disk is gone")
-        return read(recording, process, begin, most)
+            raise RecordingError("telemetry.db cannot be read: the disk is gone")
+        return read(merged, process, begin, **limits)
 
     player = Player(run)
-    monkeypatch.setattr(Recording, "steps_from", fail)
+    monkeypatch.setattr(Merged, "steps", fail)
     monkeypatch.setattr("ddpmon.recording.player.Player", lambda _: player)
     source = ReplaySource(run)
     source.toggle()
