@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.processes.starts import worth_telling
 from ddpmon.analysis.processes.waiting import Waiting, groups_by_progress, progress_text, unarmed_text
 from ddpmon.analysis.words import VERDICT_WIDTH, duration, fit_parts, format_count, named_ranks, rank_list
-from ddpmon.messages import OUT_OF_DATA, PAUSES, Finding, PausingView
+from ddpmon.messages import Finding, PausingView
 
 if TYPE_CHECKING:
     from ddpmon.analysis.steps.summary import Summary  # Importing this also imports numpy.
@@ -105,28 +105,6 @@ def unheard_sentence(ranks: Sequence[int], world_size: int) -> Verdict:
     """Return the verdict that steps of some ranks do not arrive, while no other rank is late."""
     lead = f"no steps arrive from {named_ranks(ranks, world_size)}:"
     return _led(lead, "ddpmon cannot tell which rank holds the others back", "warn", "unheard", *map(str, ranks))
-
-
-def paused_text(kind: str, ranks: Sequence[int], seconds: float, step: int, phase: str, world_size: int) -> str:
-    """Return the text of the event for a pause that has ended.
-
-    Args:
-        kind: One of PAUSES.
-        ranks: Ranks that paused.
-        seconds: Length of the pause.
-        step: The step before which, or in which, the ranks paused.
-        phase: The longest phase of a pause of unknown kind; "" for other kinds.
-        world_size: Number of ranks.
-
-    """
-    if kind == PAUSES[OUT_OF_DATA]:
-        return (
-            f"{named_ranks(ranks, world_size)} ran out of data after step {step - 1:,}; the other ranks "
-            "continue to train"
-        )
-    who = "" if len(ranks) == world_size else f" on {named_ranks(ranks, world_size)}"
-    where = f", in {phase}" if phase else ""
-    return f"{kind} before step {step:,}: {duration(seconds)}{who}{where}"
 
 
 def unwritable(why: str) -> Verdict:

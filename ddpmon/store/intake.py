@@ -304,10 +304,7 @@ class Intake:
 
     def _add_pause_events(self, unix: float) -> None:
         for pause in self.pause_filter.for_events if self.live else ():
-            sentence = verdict.paused_text(
-                pause.kind, pause.ranks, pause.seconds, pause.step, pause.phase, self.registry.world_size
-            )
-            self.add_event(unix, "info", sentence)
+            self.add_event(unix, "info", pause.event_text(self.registry.world_size))
         self.pause_filter.for_events.clear()
 
     def add_event(self, unix: float, severity: str, text: str) -> None:

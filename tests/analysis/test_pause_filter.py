@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.analysis import verdict
 from ddpmon.analysis.steps.pauses import PauseFilter, Times
 from ddpmon.analysis.steps.table import Rows
 from ddpmon.messages import CHECKPOINT, EVALUATION, OUT_OF_DATA, PAUSE, PROFILING, Pause, Step
@@ -139,9 +138,9 @@ def test_steps_without_a_rank_that_is_out_of_data_are_set_apart_and_told_once_an
     assert pauses.times.counts[OUT_OF_DATA] == 2
     assert pauses.times.paused_s[OUT_OF_DATA] == pytest.approx(2 * 79 * 0.005)
     assert [told.step for told in pauses.times.latest] == [99, 197]
-    assert [
-        verdict.paused_text(told.kind, told.ranks, told.seconds, told.step, told.phase, 2) for told in pauses.for_events
-    ] == [f"rank 1 ran out of data after step {last}; the other ranks continue to train" for last in (20, 118)]
+    assert [told.event_text(2) for told in pauses.for_events] == [
+        f"rank 1 ran out of data after step {last}; the other ranks continue to train" for last in (20, 118)
+    ]
 
 
 def test_profiled_steps_are_set_apart_even_if_most_steps_are_profiled() -> None:

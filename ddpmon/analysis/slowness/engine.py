@@ -12,7 +12,7 @@ from ddpmon.analysis.slowness.detector import Detector, Signal
 from ddpmon.analysis.slowness.past import Past, RunRows
 from ddpmon.analysis.slowness.rotating import describe_rotating
 from ddpmon.analysis.slowness.slowdown import WORTH, Slowdown, gain_without
-from ddpmon.analysis.slowness.some_ranks import describe_ranks
+from ddpmon.analysis.slowness.some_ranks import SlowGroup
 from ddpmon.analysis.statistics.arrays import series_median
 from ddpmon.analysis.steps import what_if
 from ddpmon.analysis.steps.world import World
@@ -82,17 +82,17 @@ def describe_slowdowns(
     """
     if len(world) < 2 * who.FEWEST_ROWS:
         return list(before)
-    rows = RunRows(world, past)
-    groups = who.slow_groups(rows, signals, before)
-    everyone = _of_all(rows, signals, before, groups)
+    rows = RunRows(world, past, signals, hosts, before)
+    groups = who.slow_groups(rows)
+    everyone = _of_all(rows, groups)
     # Slowdowns that have ended: a recurrence may continue the latest ones.
     ended = sorted((one for one in before if one.until is not None), key=lambda one: -one.since)[:KEPT_ENDED]
     while True:
         peers = who.peer_columns(rows, groups).tolist()
-        found = [one for group in groups if peers for one in describe_ranks(rows, group, peers, hosts, ended)]
+        found = [one for group in groups if peers for one in SlowGroup(rows, group, peers).slowdowns(ended)]
         found += [everyone] if everyone else []
-        rotating, found = describe_rotating(world, signals, found, before)
-        told = _worth_telling(rows, found + ([rotating] if rotating else []), before)
+        rotating, found = describe_rotating(rows, found)
+        told = _worth_telling(rows, found + ([rotating] if rotating else []))
         # Ranks whose slowdown is not reportable count as peers, and the other groups are compared again.
         untold = [one for one in groups if one.before is None and not _is_told(rows, one, told)]
         if not untold:
@@ -108,16 +108,14 @@ def _is_told(rows: RunRows, group: who.Group, told: Sequence[Slowdown]) -> bool:
     return any(one.is_of_ranks and ranks.issubset(one.ranks) for one in told)
 
 
-def _of_all(
-    rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown], groups: Sequence[who.Group]
-) -> Slowdown | None:
+def _of_all(rows: RunRows, groups: Sequence[who.Group]) -> Slowdown | None:
     """Return the slowdown of all ranks compared with their own past; None if there is none."""
     most = [group.first for group in groups if 2 * len(group.columns) >= len(rows.world.ranks)]
-    known = [one for one in before if one.scope == "all"]
+    known = [one for one in rows.before if one.scope == "all"]
     held = next((one for one in known if one.until is None), None)
     if held is not None and any(abs(first - held.since) <= who.TOGETHER_STEPS for first in most):
         held = None  # The groups show that most ranks became slow, not all.
-    up = [one for one in signals if one.rank is None and one.up and one.evidence != "turns"]
+    up = [one for one in rows.signals if one.rank is None and one.up and one.evidence != "turns"]
     new = [one for one in up if all(one.step > (old.until or 0) for old in known)]
     peers = who.peer_columns(rows, groups).tolist()
     if not peers or (held is None and not new):
@@ -140,13 +138,13 @@ def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
     return not over and (_continues(old, new) or _continues(new, old))
 
 
-def _worth_telling(rows: RunRows, found: Sequence[Slowdown], before: Sequence[Slowdown]) -> list[Slowdown]:
+def _worth_telling(rows: RunRows, found: Sequence[Slowdown]) -> list[Slowdown]:
     """Return the slowdowns that cost enough to be reported. Present slowdowns of ranks are judged by their joint cost.
 
     A reported slowdown stays until there is evidence that it has ended. A slowdown that ended before it was reported is
     judged by its cost as a share of the whole run.
     """
-    world = rows.world
+    world, before = rows.world, rows.before
     threshold = WORTH_IN_LARGE if len(world.ranks) >= LARGE_WORLD_RANKS else WORTH
     held = [
         one

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.analysis.slowness.detector import Signal
+from ddpmon.analysis.slowness.slowdown import Slowdown
 from ddpmon.analysis.statistics.arrays import Floats, Ints
 from ddpmon.analysis.steps.world import World
 
@@ -91,10 +93,16 @@ def _block(part: World, rows: slice) -> StepBlock:
 
 
 class RunRows:
-    """The whole run as rows, oldest first: blocks of the past, then the single steps of the window."""
+    """The whole run as rows, oldest first: blocks of the past, then single steps of the window; and its signals."""
 
-    def __init__(self, world: World, past: Past) -> None:
-        self.world = world
+    def __init__(
+        self, world: World, past: Past, signals: Sequence[Signal], hosts: Mapping[int, str], before: Sequence[Slowdown]
+    ) -> None:
+        self.world, self.hosts = world, hosts
+        self.signals = signals
+        """The changes that the detector is certain of."""
+        self.before = before
+        """The result of the last judgement."""
         self.blocks = blocks = past.blocks_before(int(world.step[0]))
         """The blocks before the window."""
         self.first: Ints = np.concatenate([np.array([block.first for block in blocks], np.int64), world.step])

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddpmon.analysis.slowness.detector import Signal
 from ddpmon.analysis.slowness.onset import find_onset
+from ddpmon.analysis.slowness.past import RunRows
 from ddpmon.analysis.slowness.slowdown import CERTAIN_Z, WORTH, Slowdown, gain_without
 from ddpmon.analysis.slowness.who import FEWEST_ROWS, REFINED_STEPS, TOGETHER_STEPS
 from ddpmon.analysis.statistics.arrays import Floats, Ints, row_medians
@@ -29,24 +30,17 @@ LATEST_STEPS = 64
 """Number of latest steps in which own times are compared with the work."""
 
 
-def describe_rotating(
-    world: World, signals: Sequence[Signal], others: Sequence[Slowdown], last: Sequence[Slowdown]
-) -> tuple[Slowdown | None, list[Slowdown]]:
-    """Describe a slowdown in which ranks are slow in turn.
-
-    Args:
-        world: The window.
-        signals: The changes that the detector is certain of.
-        others: The other slowdowns.
-        last: The result of the last judgement.
+def describe_rotating(rows: RunRows, others: Sequence[Slowdown]) -> tuple[Slowdown | None, list[Slowdown]]:
+    """Describe a slowdown in which ranks are slow in turn, beside the other slowdowns.
 
     Returns:
         The description, None if there is none; it is marked as ended if ranks no longer take turns. And the other
         slowdowns, without those that only show a rank in its turn.
 
     """
-    before = next((one for one in last if one.until is None and one.scope == "rotating"), None)
-    signal = next((one for one in signals if one.evidence == "turns"), None)
+    world = rows.world
+    before = next((one for one in rows.before if one.until is None and one.scope == "rotating"), None)
+    signal = next((one for one in rows.signals if one.evidence == "turns"), None)
     turns, goes_on = signal.turns if signal else None, signal is not None and signal.up
     uneven = uneven_work(world.last_steps(LATEST_STEPS), held=before is not None and bool(before.work))
     if not goes_on and uneven is None:

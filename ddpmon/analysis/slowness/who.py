@@ -57,29 +57,22 @@ class _Change:
     """The phase that has nearly all of the change, if one has."""
 
 
-def slow_groups(rows: RunRows, signals: Sequence[Signal], before: Sequence[Slowdown]) -> list[Group]:
-    """Return the groups of ranks that are slow compared with the others.
-
-    Args:
-        rows: The run.
-        signals: The changes that the detector is certain of.
-        before: The slowdowns of the last judgement.
-
-    """
+def slow_groups(rows: RunRows) -> list[Group]:
+    """Return the groups of ranks that are slow compared with the others."""
     column = {rank: place for place, rank in enumerate(rows.world.ranks)}
     found = [
         Group(tuple(column[rank] for rank in one.ranks), one.since, one.changed, one, one.phase)
-        for one in before
+        for one in rows.before
         if one.until is None and one.is_of_ranks and all(rank in column for rank in one.ranks)
     ]
     taken = {place for group in found for place in group.columns}
     new: dict[int | None, list[Signal]] = {}
-    for signal in sorted(signals, key=lambda one: (not one.up, -one.z)):
+    for signal in sorted(rows.signals, key=lambda one: (not one.up, -one.z)):
         if signal.rank is None and signal.up and signal.series != "transfer":
             new.setdefault(None, []).append(signal)
         elif signal.rank in column and column[signal.rank] not in taken:
             new.setdefault(column[signal.rank], []).append(signal)
-    for together in _clusters(_changes(rows, sorted(new.items(), key=lambda one: -one[1][0].z), before)):
+    for together in _clusters(_changes(rows, sorted(new.items(), key=lambda one: -one[1][0].z))):
         first = round(float(np.median([change.step for change in together])))
         phase = next((change.phase for change in together if change.phase), None)
         columns, changed = _slow_since(rows, first, phase, together)
@@ -113,17 +106,15 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
     return levels
 
 
-def _changes(
-    rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]], before: Sequence[Slowdown]
-) -> list[_Change]:
+def _changes(rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]]) -> list[_Change]:
     """Return the changes behind the signals of columns, the strongest first.
 
     Only the strongest signals are analysed; each of the others gets the change of the nearest strong signal.
     """
     known: list[tuple[Signal, _Change]] = []
     for column, candidates in signals[:STRONGEST]:
-        found = ((signal, _change(rows, column, signal, before)) for signal in candidates)
-        lasting = ((signal, change) for signal, change in found if change and not _has_ended(change, rows, before))
+        found = ((signal, _change(rows, column, signal)) for signal in candidates)
+        lasting = ((signal, change) for signal, change in found if change and not _has_ended(change, rows))
         known += list(islice(lasting, 1))
     changes = [change for _, change in known]
     for column, candidates in signals[STRONGEST:] if known else ():
@@ -134,7 +125,7 @@ def _changes(
     return changes
 
 
-def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[Slowdown]) -> _Change | None:
+def _change(rows: RunRows, column: int | None, signal: Signal) -> _Change | None:
     """Return the change behind a signal, with its most likely first step; None if own time does not show it.
 
     The detector subtracts its share of own time from each phase, so a phase also seems slower if other phases became
@@ -156,7 +147,7 @@ def _change(rows: RunRows, column: int | None, signal: Signal, before: Sequence[
     if signal.evidence == "change" and len(times) >= FEWEST_ROWS:
         values = times.sum(axis=1) if signal.series == "own" else times[:, place]
         # Skip earlier slowdowns of the same ranks that have ended, so that the series has only one rise.
-        over = [one.until for one in before if one.until is not None and _is_of(one, column, rows)]
+        over = [one.until for one in rows.before if one.until is not None and _is_of(one, column, rows)]
         skipped = max((rows.index(until) + 1 - begin for until in over if until < signal.step), default=0)
         skipped = min(max(skipped, 0), at)
         found = find_onset(way * values[skipped:], may_be_constant=True).index
@@ -176,13 +167,13 @@ def _rise(times: Floats, at: int) -> Floats:
     return rise
 
 
-def _has_ended(change: _Change, rows: RunRows, before: Sequence[Slowdown]) -> bool:
+def _has_ended(change: _Change, rows: RunRows) -> bool:
     """Return whether a change belongs to a slowdown that has ended since."""
     return any(
         one.until is not None
         and one.since - TOGETHER_STEPS <= change.step <= one.until
         and _is_of(one, change.column, rows)
-        for one in before
+        for one in rows.before
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ddpmon.analysis.steps.table import PHASE_FIELDS, Rows
 from ddpmon.analysis.threshold import Threshold
+from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import EXCLUDED_PAUSES, OUT_OF_DATA, OWN_PHASES, PAUSE, PAUSES
 from ddpmon.messages import steps as wire
 
@@ -57,6 +58,15 @@ class Pause(msgspec.Struct, frozen=True):
     """Ranks that paused; if the kind is unknown, the rank with the most own time in that step."""
     phase: str = ""
     """The phase that took longest on that rank if the kind is unknown."""
+
+    def event_text(self, world_size: int) -> str:
+        """Return the text of the event for the pause once it has ended."""
+        who = named_ranks(self.ranks, world_size)
+        if self.kind == PAUSES[OUT_OF_DATA]:
+            return f"{who} ran out of data after step {self.step - 1:,}; the other ranks continue to train"
+        on = "" if len(self.ranks) == world_size else f" on {who}"
+        where = f", in {self.phase}" if self.phase else ""
+        return f"{self.kind} before step {self.step:,}: {duration(self.seconds)}{on}{where}"
 
 
 class Times(msgspec.Struct):
