@@ -11,17 +11,7 @@ from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.slowdown import WORTH, gain_without
 from ddpmon.analysis.threshold import Threshold
 from ddpmon.analysis.words import duration, format_count
-from ddpmon.messages import (
-    Episode,
-    Finding,
-    Moment,
-    Seconds,
-    Severity,
-    SmallCount,
-    StepCount,
-    StepNumber,
-    require,
-)
+from ddpmon.messages import Episode, Finding, Moment, Seconds, Severity, SmallCount, StepCount, StepNumber, require
 
 GRAVEST_FIRST = ("critical", "warn", "info")
 RETURN_S = Threshold(
@@ -103,13 +93,7 @@ class EpisodeRecord(msgspec.Struct):
         )  # fmt: skip
 
 
-def as_of(
-    episodes: Iterable[EpisodeRecord],
-    unix: float,
-    attempt: int,
-    step: int,
-    seconds: float,
-) -> list[Finding]:
+def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: int, seconds: float) -> list[Finding]:
     """Return the findings of an attempt as people read them at a moment of the past.
 
     Args:

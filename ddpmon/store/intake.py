@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddpmon.analysis import verdict
 from ddpmon.analysis.evidence import BadLoss
 from ddpmon.analysis.findings import since_change
 from ddpmon.analysis.over_time.heat import Heat

@@ -184,15 +184,7 @@ class Detector:
         elif before is not None:
             self._signals[down] = replace(before, up=False, found=now, held=now)
 
-    def _note(
-        self,
-        rank: int | None,
-        series: str,
-        up: bool,
-        z: float,
-        evidence: Evidence,
-        first: int,
-    ) -> None:
+    def _note(self, rank: int | None, series: str, up: bool, z: float, evidence: Evidence, first: int) -> None:
         """Add a signal, or update the known signal of the same rank, series, direction and evidence.
 
         Args:
