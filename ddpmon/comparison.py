@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, Comparison, Side, compare_runs
@@ -75,8 +75,32 @@ def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
             "new": [finding_for_report(finding) for finding in comparison.new],
             "kept": [{"a": finding_for_report(was), "b": finding_for_report(now)} for was, now in comparison.kept],
         },
-        "notes": notes(comparison),
+        "notes": [*_notes_on_commands(a, b), *notes(comparison)],
     }
+
+
+def _notes_on_commands(a: Run, b: Run) -> list[str]:
+    """Return notes that the two runs are one run, or that their scripts or arguments differ."""
+    if a.id == b.id:
+        return ["A and B are the same run"]
+    lines = [] if a.script == b.script else [f"A ran {a.script}, and B ran {b.script}"]
+    options = [_options(run.script_args) for run in (a, b)]
+    only = [" ".join(one for one in here if one not in there) for here, there in (options, options[::-1])]
+    if any(only):
+        has = [f"{name} has {text or 'none of these'}" for name, text in zip("AB", only, strict=True)]
+        lines.append(f"the arguments differ: {'; '.join(has)}")
+    return lines
+
+
+def _options(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a script, each option with its values: ["--lr 0.1", "--amp"]."""
+    options: list[str] = []
+    for word in arguments:
+        if options and not word.startswith("-"):
+            options[-1] += f" {word}"
+        else:
+            options.append(word)
+    return options
 
 
 def _side(run: Run, side: Side) -> dict[str, Any]:

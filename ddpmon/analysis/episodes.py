@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.slowness.slowdown import WORTH, gain_without
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import duration, format_count
+from ddpmon.analysis.words import format_count, lost_time
 from ddpmon.messages import Episode, Finding, Moment, Seconds, Severity, SmallCount, StepCount, StepNumber, require
 
 GRAVEST_FIRST = ("critical", "warn", "info")
@@ -135,9 +135,9 @@ def _shown(record: Sequence[EpisodeRecord], seconds: float, *, over: bool) -> Fi
     times = sum(episode.times for episode in record)
     text = finding.text
     if cost is not None and times > 1:
-        text += f"; {format_count(times, 'time')}, {duration(cost)} in all"
+        text += f"; {format_count(times, 'time')}, {lost_time(cost)} in all"
     elif cost is not None and last.ended is not None:
-        text += f"; it cost {duration(cost)}"
+        text += f"; it cost {lost_time(cost)}"
     episodes: list[Episode] = []
     for episode in record:
         words = episode.ended or episode.finding

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ddpmon.analysis.episodes import GRAVEST_FIRST, RETURN_S
 from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.analysis.threshold import Threshold
-from ddpmon.analysis.words import named_ranks, rank_list
+from ddpmon.analysis.words import lost_time, named_ranks, rank_list
 from ddpmon.messages import Finding
 
 WORSE = Threshold(
@@ -133,4 +133,4 @@ def _words_of_end(ended: Finding, was: Finding) -> str:
     seconds = ended.episodes[-1].cost_s if ended.episodes else ended.cost_s
     if not sentence or seconds is None:
         return sentence
-    return f"{sentence}; it cost {seconds:.1f} s" if seconds < 100 else f"{sentence}; it cost {seconds / 60:.0f} min"
+    return f"{sentence}; it cost {lost_time(seconds)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ddpmon import numbers
+from ddpmon.analysis import words
 from ddpmon.plain import plain
 
 _MAX_LISTED = 8
@@ -15,16 +16,57 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_bytes", numbers.size),
     ("_mhz", lambda value: f"{value:,.0f} MHz"),
     ("_ms", lambda value: f"{numbers.ms(value)} ms"),
-    ("_s", numbers.duration),
+    ("_s", words.duration),
+    ("ends_at", numbers.clock),
     ("_c", lambda value: f"{value:.0f} °C"),
     ("share", numbers.percent),
     ("gain_together", lambda value: f"{value:.2f}x"),
     ("gain", lambda value: f"{value:.2f}x"),
-    ("seconds", numbers.duration),
+    ("seconds", words.duration),
 )
 """Formats of numbers by the suffix of their names; the first match applies."""
 _UNIT_ENDS = ("_bytes_per_s", "_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", "_c")
 """Suffixes of names that are left out, because the number is shown with its unit."""
+
+
+_NAMES = {
+    "own_ms": "own time",
+    "over_median_ms": "excess",
+    "phase_excess_ms": "excess in the phase",
+    "step_ms": "mean step",
+    "peers_wait_ms": "wait of the peers",
+    "critical_share": "critical",
+    "starved_share": "starved",
+    "since_interval": "began in steps",
+    "hidden_since": "hidden by noise since step",
+    "increase_share": "increase",
+    "with_ranks": "slow together with ranks",
+    "gain_together": "gain with these",
+    "alone_gain": "gain alone",
+    "load_balance_moving": "moving load balance",
+    "line_ms": "time in the line",
+    "line_interval_ms": "95% interval of that",
+    "line_samples": "stack samples",
+    "line_sample_share": "of these in the line",
+    "peer_sample_share": "of a peer's in the line",
+    "named": "part of the step",
+    "named_ms": "time there",
+    "peers_named_ms": "time of the peers there",
+    "by_rank": "of each rank",
+    "idle_s": "no step for",
+    "sequence": "number of the collective",
+    "ends_at": "the timeout ends the run at",
+    "compared": "ranks compared",
+    "same_at_step": "equal until step",
+    "not_reduced": "parameters that are not reduced",
+    "not_updated": "parameters that are not updated",
+    "transfer_over_ms": "transfer above that of the peers",
+    "peers_transfer_ms": "transfer of the peers",
+    "forward_backward_ms": "forward and backward",
+    "fixed_ms": "fixed part of a step",
+    "of": "kind of pause",
+}
+"""Names for people, where that in the report's JSON does not say enough. The others are shown as they are, in words."""
 
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:
@@ -35,7 +77,7 @@ def evidence_words(evidence: Mapping[str, object]) -> list[str]:
 
 def _name(name: str) -> str:
     end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
-    return plain(name.removesuffix(end).replace("_", " "))
+    return _NAMES.get(name) or plain(name.removesuffix(end).replace("_", " "))
 
 
 def _value(name: str, value: object) -> str:

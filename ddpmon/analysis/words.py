@@ -63,6 +63,11 @@ def time_range(low_s: float, high_s: float) -> str:
     return f"{low} to {high} {name}" if low != high else f"about {high} {name}"
 
 
+def lost_time(seconds: float) -> str:
+    """Format the cost of a finding, rounded: 1.9 s, 12.3 s, 3m12s."""
+    return f"{seconds:.1f} s" if seconds < 59.95 else duration(round(seconds))
+
+
 def duration(seconds: float) -> str:
     """Format seconds: 8.2 s, 3m12s, 2h05m. From 10 s on, fractions are cut off as clocks do."""
     if seconds < 60:

@@ -240,6 +240,7 @@ def root_hub(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def output_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option `--output` with a help text."""
     file = click.Path(dir_okay=False, path_type=Path)
+    text = f"{text} An existing FILE is replaced."
     return click.option("-o", "--output", type=file, metavar="FILE", help=text)
 
 

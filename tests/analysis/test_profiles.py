@@ -55,7 +55,7 @@ def test_the_text_says_what_it_cost_and_fits_a_small_terminal() -> None:
     ]
     lines = profile_lines(ProfileView(1, ranks, False, rows, "/runs/x/profiles/step-40-1.json"), 10)
     assert lines[0] == "rank 2: 5 steps of 34.1 ms under the profiler, 30.0 ms before; 85 ms to start and end it"
-    assert "Steps 40 to 46 are marked as profiled: means and findings leave them out." in lines
+    assert "Means and findings leave out steps 40 to 46, in which a profiler started, ran or ended." in lines
     assert "trace: /runs/x/profiles/step-40-1.json (for ui.perfetto.dev)" in lines
     assert all(len(line) <= 80 for line in lines[-2:])
 
@@ -87,7 +87,7 @@ def test_the_text_of_counted_operations_has_the_mfu_and_no_trace():
     )
     share, steps, more = profile_lines(ProfileView(1, [counted], waits=False, rows=[]), 15)
     assert share == "rank 0: 2.50 TFLOP in a step, at 80.0 ms a step an MFU of 10% of 312 TFLOP/s"
-    assert steps.startswith("Steps 4 to 5 are marked as profiled")
+    assert steps.startswith("Means and findings leave out steps 4 to 5,")
     assert more == MFU
 
 

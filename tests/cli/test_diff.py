@@ -35,6 +35,18 @@ def test_the_first_line_says_whether_the_fix_helped(fixed, cli):
     assert cli("diff", "20260909-1201").stdout == told.stdout
 
 
+def test_it_says_that_both_are_one_run_or_that_their_arguments_differ(fixed, cli):
+    def noted(*runs):
+        return json.loads(cli("diff", *runs, "--format", "json").stdout)["notes"]
+
+    assert "A and B are the same run" in noted("before", "before")
+    assert not any("arguments" in note or "same run" in note for note in noted("before", "after"))
+    own = own_times(200, 4, noise=0.05)
+    record(own, id="20260909-120300-7f3a", name="more", script_args=["--lr", "0.1", "--amp"])
+    record(own, id="20260909-120400-7f3a", name="less", script_args=["--lr", "0.2"])
+    assert "the arguments differ: A has --lr 0.1 --amp; B has --lr 0.2" in noted("more", "less")
+
+
 def test_for_programs_it_is_json_and_for_people_elsewhere_markdown(fixed, cli):
     told = json.loads(cli("diff", "before", "after", "--format", "json").stdout)
     assert (told["schema"], told["outcome"], told["speed"]["unit"]) == (1, "faster", "steps")

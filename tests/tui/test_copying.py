@@ -53,7 +53,7 @@ def test_a_finding_is_copied_with_its_cost_its_evidence_and_its_advice():
     finding = replace_in(snapshot.findings[0], advice="look at its data", evidence={"own_ms": 341.0})
     clipboard, _, listed = copied(replace_in(snapshot, findings=[finding]), choose=[*"finding"])
     assert clipboard.splitlines() == [
-        finding.text, "since step 12,240: 247 steps", "evidence: own 341 ms", "next: look at its data",
+        finding.text, "since step 12,240: 247 steps", "evidence: own time 341 ms", "next: look at its data",
     ]  # fmt: skip
     assert "finding: rank 13" in listed
 

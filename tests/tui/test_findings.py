@@ -69,11 +69,11 @@ def test_more_than_fit_are_scrolled():
 
 @pytest.mark.parametrize(("evidence", "said"), [
     ({"gain": 1.134}, "gain 1.13x"),
-    ({"over_median_ms": 41.25}, "over median 41.2 ms"),
-    ({"starved_share": 0.514}, "starved share 51%"),
+    ({"over_median_ms": 41.25}, "excess 41.2 ms"),
+    ({"starved_share": 0.514}, "starved 51%"),
     ({"rss_bytes": 3 * 2**30}, "rss 3.0 GiB"),
     ({"bytes_per_s": 1_310_000.0}, "bytes 1.2 MiB/s"),
-    ({"idle_s": 74.0}, "idle 1m14s"),
+    ({"idle_s": 74.0}, "no step for 1m14s"),
     ({"bus_bandwidth_gb_s": 11.5}, "bus bandwidth 11.5 GB/s"),
     ({"temperature_c": 86.0}, "temperature 86 °C"),
     ({"follows_work": True}, "follows work yes"),
@@ -96,9 +96,9 @@ def test_evidence_that_nobody_knows_is_left_out():
 
 
 @pytest.mark.parametrize(("finding", "said"), [
-    (FOUND[0], "since step 12,240: 247 steps, 38.4 ms a step, 9s so far"),
+    (FOUND[0], "since step 12,240: 247 steps, 38.4 ms a step, 9.5 s so far"),
     (FOUND[1], ""),
-    (FOUND[2], "from step 9,000 to 9,399: 400 steps, ended, 20.0 ms a step, 8s"),
+    (FOUND[2], "from step 9,000 to 9,399: 400 steps, ended, 20.0 ms a step, 8.0 s"),
     (Finding("hang", "critical", "", since_step=12_486), "since step 12,486: 1 step"),
 ])  # fmt: skip
 def test_since_when_and_what_it_cost(finding, said):

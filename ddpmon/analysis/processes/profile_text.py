@@ -42,7 +42,9 @@ def summary(view: ProfileView) -> list[str]:
     if not made or view.waits:
         return lines
     first, last = min(one.first_step for one in made), max(one.last_step for one in made)
-    lines.append(f"Steps {first:,} to {last:,} are marked as profiled: means and findings leave them out.")
+    lines.append(
+        f"Means and findings leave out steps {first:,} to {last:,}, in which a profiler started, ran or ended."
+    )
     if any(one.left_out for one in made):
         lines.append(f"The trace leaves out the {max(one.left_out for one in made):,} shortest calls of a rank.")
     if any(one.peak_flops for one in made):

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from ddpmon import config, numbers
 from ddpmon.analysis import gpu_hours
 from ddpmon.analysis.evidence_words import evidence_words
-from ddpmon.analysis.words import format_count
+from ddpmon.analysis.words import format_count, lost_time
 from ddpmon.messages import END_STATES, Event, Finding, Snapshot
 from ddpmon.tui.frame import SEVERITY_ROLES, Frame
 from ddpmon.tui.lines import Line, pane_title, paragraph, plain_text, wrap_text
@@ -59,7 +59,7 @@ def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> s
     if finding.cost_ms is not None:
         facts.append(f"{numbers.ms(finding.cost_ms)} ms a step")
     if finding.cost_s is not None:
-        cost = numbers.duration(finding.cost_s)
+        cost = lost_time(finding.cost_s)
         facts.append(f"{cost} so far" if finding.is_lasting and not ended else cost)
     return ", ".join(facts)
 
