@@ -34,8 +34,8 @@ class Announcement:
 class Announcer:
     """Announces the beginning of each finding, a clear worsening, the line of code behind it, and its end.
 
-    Findings of equal identity (`Kind.identity`) are the same one. A finding has ended when it has a last step, or is no
-    longer detected.
+    Findings of equal identity (`Kind.identity`) are the same one. One has ended if it has a last step, or is not
+    detected.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """Records of all findings of an attempt, each with its first and last step, its episodes and its cost.
 
 A judgement sees only a window of the last steps. The ledger collects the findings of each judgement and keeps one
-record of each finding for as long as the run lasts. Screens, reports and alerts show the records, so that they cannot
-disagree.
+record of each finding for as long as the run lasts. Screens, reports and alerts show the records, and so agree.
 """
 
 from __future__ import annotations
@@ -122,20 +121,17 @@ class Ledger:
         """Return the lasting findings, worst first, for the first judgement of a hub that was restarted.
 
         Args:
-            last_step: Last step of the window. Later findings are left out, because a recording may lack its last
-                steps.
+            last_step: Last step of the window. Later findings are left out: a recording may lack its last steps.
 
         """
         lasting = [episodes[-1].finding for _, episodes in self._lasting()]
         return [finding for finding in lasting if (finding.since_step or 0) <= last_step]
 
     def findings(self, seconds: float) -> list[Finding]:
-        """Return the findings of the records as people read them: lasting ones, worst first, then ended ones, costliest
-        first.
+        """Return the findings of the records as people read them: lasting ones, worst first, then ended ones by cost.
 
         Args:
-            seconds: Time that the run has taken. An ended finding must have cost a relevant share of it to keep its
-                severity.
+            seconds: Time that the run has taken. An ended finding keeps its severity if it cost a relevant share.
 
         """
         return visible_findings(

@@ -215,7 +215,7 @@ def _gpu(sample: Sample) -> dict[str, Any]:
 
 
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return gains for the ranks with the most own time, for each phase of the first, for late ranks together, and for
+    """Return gains for the ranks with the most own time, for the first one's phases, for late ranks together, and for
     all.
 
     Entries without a rank are about all ranks: if the slowest rank of each step took the others' median (phase None),

@@ -99,8 +99,7 @@ _BESIDES_DDP = (
 
 
 def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
-    """Return a sentence about which host's link may be slow, and the host whose network carries traffic of other
-    programs.
+    """Return a sentence about which host's link may be slow, and the host whose network is busy otherwise.
 
     All ranks send equally much in an all-reduce. So do their hosts, apart from different numbers of ranks. The ends of
     synchronisations cannot show which host's link is slow, because the clocks of hosts are aligned by them.
@@ -240,8 +239,7 @@ def unused_search(moment: Moment) -> Iterator[Finding]:
 
     On the training thread, ddpmon measures how long DDP searches the autograd graph for unused parameters. On another
     thread, it measures how long DDP takes to mark one parameter as used. The cost does not include the small all-reduce
-    of the search. ddpmon checks which parameters were unused after 1, 10 and 100 backward calls, and then after every
-    500.
+    of the search. ddpmon checks for unused parameters after 1, 10 and 100 backward calls, then after every 500.
     """
     setups = [moment.evidence.setups[rank] for rank in moment.world.ranks if rank in moment.evidence.setups]
     models = [model for setup in setups for model in setup.models if model.search_us]

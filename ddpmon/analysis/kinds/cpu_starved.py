@@ -20,8 +20,7 @@ MIN_RANK_SAMPLES = 5
 
 
 def _covers(whole: Finding, part: Finding) -> bool:
-    """Return whether waits for a core explain why ranks are slow: each waits longer in a step than the excess of the
-    ranks.
+    """Return whether waits for a core explain why ranks are slow: each waits longer than the ranks' excess.
 
     On a host with too few cores, the scheduler decides which rank is slow. A rank that is bound to fewer cores than its
     peers has a cause of its own, however. The present wait is checked too, because `whole` does not change when ranks

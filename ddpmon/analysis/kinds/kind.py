@@ -118,8 +118,7 @@ class Moment:
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
 
     def streak(self, world: World, holds: Bools, least: float | None = None) -> Streak | None:
-        """Return the latest consecutive steps in which a condition holds, up to the last step; None if there are too
-        few.
+        """Return the latest consecutive steps in which a condition holds, up to the last step; None: too few.
 
         Args:
             world: The last S steps of the run.
@@ -205,8 +204,7 @@ class Kind:
     """The severity unless `detect` chooses another one. The same holds for the next two fields."""
     headline: str = ""
     """A template of the text, in parts that are separated by bars: the lead, which names the subject; the rest; and
-    further parts, which are added while they fit. A template with a single part, or with a bar at its beginning, has no
-    lead."""
+    further parts, which are added while they fit. With a single part, or a bar at the beginning, there is no lead."""
     advice: str = ""
     """A template of what to do."""
     _: KW_ONLY

@@ -121,8 +121,7 @@ def loss_diverged(moment: Moment) -> Iterator[Finding]:
 def loss_spiked(moment: Moment) -> Iterator[Finding]:
     """The mean loss jumped to twice its value, far beyond its usual spread, for more than a step or two.
 
-    The finding is a warning while the loss is high. The finding names the first rank whose own loss rose before the
-    mean did.
+    The finding is a warning while the loss is high. It names the first rank whose own loss rose before the mean did.
     """
     world = moment.world
     if not world.has_finite_losses:

@@ -89,8 +89,7 @@ def _growing(moment: Moment, *names: str) -> list[_Growth]:
 def memory_growth(moment: Moment) -> Iterator[Finding]:
     """Memory of ranks, or of their DataLoader workers, keeps growing.
 
-    The finding covers all ranks whose memory grows. It names the rank whose memory grows fastest, or that
-    rank's workers.
+    The finding covers all ranks whose memory grows. It names the fastest, or that rank's workers.
     """
     if grown := _growing(moment, "rss_bytes", "worker_bytes"):
         host, rank = grown[0].memory.host, grown[0].memory.rank

@@ -1,7 +1,6 @@
 """Faults in how ranks read samples: the same samples, the same order, unequal numbers, or samples never read.
 
-Findings about DataLoaders and samplers are reported before harm is done; equal losses and equal inputs are the
-consequences.
+Findings about DataLoaders and samplers are reported before harm is done; equal losses and inputs are the consequences.
 """
 
 from __future__ import annotations
@@ -119,8 +118,8 @@ def same_worker_seeds(moment: Moment) -> Iterator[Finding]:
     remedy="Leave out `num_replicas`, `rank` and `seed` of `DistributedSampler`, or pass matching values on all ranks.",
 )
 def samplers_disagree(moment: Moment) -> Iterator[Finding]:
-    """The ranks' DistributedSamplers do not split the data: the ranks together read some samples several times, or
-    leave some out.
+    """The ranks' DistributedSamplers do not split the data: together they read some samples several times, or not at
+    all.
 
     ddpmon checks only torch's own DistributedSampler, and only if every rank trains one DDP model over the whole world
     from one loader. In other setups, several ranks may read the same samples on purpose.

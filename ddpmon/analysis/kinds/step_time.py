@@ -85,8 +85,7 @@ def data_bound(moment: Moment) -> Iterator[Finding]:
 def overhead_bound(moment: Moment) -> Iterator[Finding]:
     """Steps are so short that fixed overhead takes most of them. This is never more than a hint: nothing is wrong.
 
-    ddpmon reports this only if it measures the forward pass, and if steps are too short for the other kinds of
-    findings.
+    ddpmon reports this only if it measures the forward pass, and if steps are too short for other kinds of findings.
     """
     world = moment.world
     data, forward, backward = np.median(world.mean("phases_ms"), axis=0)[[Phase.DATA, Phase.FORWARD, Phase.BACKWARD]]

@@ -1,8 +1,7 @@
 """Times of every rank over the run, in bounded memory: bins of steps at several resolutions, and the whole run.
 
 Every value is a mean over a bin. Own time and its phases are compared with the median of the other ranks in the same
-bin. A bin of a rank counts as late if it exceeds that median by more than the noise of such means, or if a finding says
-so.
+bin. A bin of a rank counts as late if it exceeds that median by more than the noise, or if a finding says so.
 """
 
 from __future__ import annotations
@@ -262,8 +261,7 @@ class Heat:
                 compared with the usual step of the run.
             steps: As in `metric_grid`.
             bins: As in `metric_grid`.
-            late: Steps in which findings say that ranks were late; their cells are late even if the excess is within
-                the noise.
+            late: Steps in which findings say that ranks were late; their cells are late even within the noise.
 
         """
         # Measure noise on all stored bins, not only on those that are shown.

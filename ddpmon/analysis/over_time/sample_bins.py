@@ -82,8 +82,7 @@ class SampleBins:
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
     ) -> list[Course]:
-        """Return a curve of each rank and quantity that has a value. All curves of a quantity share a scale that begins
-        at 0.
+        """Return a curve of each rank and quantity that has a value. Those of a quantity share a scale from 0 on.
 
         Args:
             ranks: Ranks that are shown.

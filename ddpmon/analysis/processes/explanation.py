@@ -127,8 +127,7 @@ def script_line(traceback: str) -> str:
 def crash_line(output: str) -> str:
     """Return the script's line in which compiled code crashed, as faulthandler printed it; "" if there is none.
 
-    The crashed thread may run no Python, as those of gloo do. The line is then that of the main thread, which comes
-    last.
+    The crashed thread may run no Python, as those of gloo do. The line is then that of the main thread, the last one.
     """
     _, _, dump = output.rpartition(_CRASH) if _CRASH in output else ("", "", "")
     threads = sorted(_THREAD.finditer(dump), key=lambda one: (not one[0].startswith("C"), -one.start()))

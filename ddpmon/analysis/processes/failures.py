@@ -171,8 +171,7 @@ def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt])
 def _without_report(
     ended: Sequence[Ended], reported: Sequence[Failure], last_lines: Mapping[int, str]
 ) -> tuple[list[Ended], list[Ended]]:
-    """Return the ranks that failed without reporting an exception: those that failed by themselves, and those that lost
-    a peer.
+    """Return the ranks that failed without reporting an exception: by themselves, and because a peer was lost.
 
     In both lists, the most likely cause comes first. Ranks that a signal asked to end are in neither.
     """
@@ -279,8 +278,7 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
 
     Args:
         failure: The first failure of the run.
-        resident: Bytes of host memory that each rank last held, and those of its DataLoader workers (None: not
-            measured).
+        resident: Bytes of host memory that each rank last held, and those of its workers (None: not measured).
 
     """
     if not failure.is_out_of_memory:

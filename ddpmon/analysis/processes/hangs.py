@@ -87,8 +87,7 @@ def missing_ranks(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> lis
     A rank that is not blocked has not arrived. If all are blocked, in different calls, those in another call than the
     rest have not arrived. Otherwise, torch's own count shows it: ranks have issued fewer collectives in some process
     group than another rank. That count also includes point-to-point messages, so it proves nothing in a script that
-    sends some. It also proves nothing if some ranks send nothing: a cut link may have ended a collective on some ranks
-    only.
+    sends some. It also proves nothing if some ranks send nothing: a cut link may end a collective on some ranks only.
 
     Args:
         stacks: Stacks of the ranks, by rank.

@@ -1,8 +1,7 @@
 """Causes and next steps of failures whose messages, from torch, NCCL, gloo or Python, do not say what to do.
 
 The first row whose pattern is in the exception's message applies. Its sentences may use the pattern's named groups and
-facts that the failing rank looked up (`probe/failure_facts.py`). A row applies only if all that its sentences name is
-known.
+facts that the failing rank looked up (`probe/failure_facts.py`). A row applies only if all of these are known.
 """
 
 from __future__ import annotations

@@ -107,8 +107,7 @@ def read_table(text: str) -> list[Ended]:
 def read_spawned(text: str) -> list[Ended]:
     """Return the first process that torch.multiprocessing saw end badly, as a row of such a table.
 
-    The rank of the row is the local one. The list is empty if the process raised an exception, because the rank reports
-    that itself.
+    The rank of the row is the local one. The list is empty if the process raised an exception: the rank reports that.
     """
     matches = list(_SPAWNED.finditer(text))
     if not matches:

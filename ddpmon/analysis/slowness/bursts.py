@@ -93,8 +93,7 @@ def _largest_stretch_ms(rows: RunRows, excess: Floats, least: float) -> float:
 
 
 def _log_ratio(count: int, of: int, share: float) -> float:
-    """Return the signed log likelihood ratio of a count against the expected share; it is negative if the count is
-    below it.
+    """Return the signed log likelihood ratio of a count against the expected share; negative if it is below.
 
     Args:
         count: Number of events of interest.

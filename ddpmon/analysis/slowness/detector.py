@@ -33,8 +33,7 @@ FIRST_NEW_LEVEL_STEP = 40
 """Number of steps before the second level of a few ranks. Each further level begins after twice as many steps.
 
 Two or three ranks are too few to measure slowly varying noise. If one of them becomes slow after a few dozen steps,
-contrasts and the level since the start cannot distinguish this from such noise. A level that begins later contains slow
-steps only.
+contrasts and the level since the start cannot distinguish this from such noise. A later level contains slow steps only.
 """
 WARM_UP_BLOCKS = 1
 """Number of blocks at the start of a run that are ignored: the first steps compile, allocate and fill caches."""

@@ -43,8 +43,7 @@ class Excess:
     """[6] Variance of the sum of many steps, as a multiple of the variance if steps were independent; at least 1."""
 
     def series(self, start: int, known: str | None) -> tuple[Floats, Floats, float]:
-        """Return the series that shows the slow rows: own time, or the clearest phase if noise hides the excess of own
-        time.
+        """Return the series that shows the slow rows: own time, or the clearest phase if noise hides it.
 
         Args:
             start: Row near which the ranks became slow.

@@ -31,8 +31,7 @@ because it is a difference of two estimates."""
 
 
 class LevelSinceStart:
-    """The mean of each series since the start, tested with batch means: with MOST_BATCHES batches, neighbours are
-    merged.
+    """The mean of each series since the start, tested with batch means; of MOST_BATCHES, neighbours are merged.
 
     The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n). For correlated noise,
     its bias is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022). Noise

@@ -119,8 +119,7 @@ def weights_of_contrasts() -> Floats:
 
 
 def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
-    """Return the matrices that compute a block's innovations, and the level after it, from its values and the level
-    before.
+    """Return the matrices that compute a block's innovations, and the level after it, from its values and that before.
 
     Returns:
         [F, B, B] and [F, B, 1] for innovations, [F, 1, B] and [F, 1, 1] for the level, as y = A x + b level.

@@ -1,5 +1,4 @@
-"""Description of a slowdown that moves from rank to rank: no rank is slow for long, but each step waits for a slow
-rank.
+"""Description of a slowdown that moves from rank to rank: none is slow for long, but each step waits for one.
 
 Either ranks take turns, each for one or more steps (see `rotation_test`), or the work of each step, its tokens or
 samples, is unevenly distributed, so that a different rank has the most work each time.
@@ -155,7 +154,7 @@ class Uneven:
 
 
 def uneven_work(part: World, *, held: bool) -> Uneven | None:
-    """Return the uneven work that explains differences of own time within steps (least squares); None if it costs too
+    """Return the uneven work that explains differences of own time within steps (least squares); None if it costs
     little.
 
     Lasting differences between ranks are subtracted from own times and work: a rank with more work in all steps has a
@@ -163,8 +162,7 @@ def uneven_work(part: World, *, held: bool) -> Uneven | None:
 
     Args:
         part: The latest steps.
-        held: True if uneven work was found at the last judgement. It is then dropped only if its cost is certainly too
-            low.
+        held: True if uneven work was found at the last judgement. It is dropped only if its cost is certainly too low.
 
     """
     own, certain = part.own_ms, CERTAIN_Z

@@ -227,8 +227,7 @@ MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
 
 @cache
 def noise_of_contrasts() -> tuple[Floats, Floats]:
-    """Return the variance of each contrast for white noise of variance 1, and the maximum for wandering noise, [K]
-    each.
+    """Return the variance of each contrast for white noise of variance 1, and the largest for wandering noise, [K].
 
     Wandering noise is modelled as a sum of autoregressions, measured by the covariance of different steps of a block.
     The variance that it adds to a contrast, beyond that of white noise, is the maximum over MEMORIES.
@@ -253,8 +252,7 @@ class StepNoise:
     The variance of white noise is half the mean square of differences of neighbouring steps; a few dozen steps suffice.
     The variance of wandering noise is the mean product of different steps of a block, without the first MEMORY steps,
     because the baseline starts at the noise of that time. A lasting slowdown hardly affects these estimates: it changes
-    a single difference. It also changes the product of the slow rank, but a rank is tested with the products of other
-    ranks.
+    a single difference. It also changes the product of the slow rank, but ranks are tested with the products of others.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -297,8 +295,7 @@ class StepNoise:
                 self._wandering += max(1 / self._learned, FORGET) * (latest - self._wandering)
 
     def variance(self, most: Floats, tails: Floats) -> tuple[Floats, Floats]:
-        """Return the variance of contrasts: that of white noise plus that of wandering noise, which has two upper
-        bounds.
+        """Return the variance of contrasts: that of white noise plus wandering noise, which has two upper bounds.
 
         The first bound is the measured variance minus that of white noise. The second follows from the correlation of
         the other ranks' steps plus UNSEEN_STEP_ERRORS standard errors. A rank with more white noise than others gets a
@@ -309,8 +306,7 @@ class StepNoise:
             tails: [P, K] The factor by which heavy tails enlarge a variance.
 
         Returns:
-            [P, K, R] or [P, K, 1] the variance for a typical rank; [P, R] the variance of each rank as a multiple of
-            it.
+            [P, K, R] or [P, K, 1] the variance for a typical rank; [P, R] that of each rank as a multiple of it.
 
         """
         count = most.shape[1]

@@ -255,8 +255,7 @@ class Recurrence:
 
 
 def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurrence | None:
-    """Describe slow stretches as one recurring slowdown; return None if they are too few or one is far longer than the
-    others.
+    """Describe slow stretches as one recurring slowdown; None if they are too few or one is far longer than the others.
 
     Args:
         rows: The run.

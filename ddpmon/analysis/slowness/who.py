@@ -241,7 +241,7 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     """Compare the medians of a phase, or of own time, of each rank before a row and from it on.
 
     Returns:
-        [R] the rises, empty if there are too few rows before or after; and the standard error of a rise, as a median
+        [R] the rises, empty if there are too few rows before or after; and a rise's standard error, as a median
         deviation.
 
     """

@@ -25,8 +25,7 @@ MOSTLY = Threshold(
 )
 SOME = 64
 """Minimum size of a sample of ranks from which the usual value is estimated. The standard error of a median of 64 is
-16% of one rank's deviation (1.25 / sqrt(64)), and their spread is known to 9%. Samples have less than twice this
-size."""
+16% of one rank's deviation (1.25 / sqrt(64)), and their spread is known to 9%. Samples are smaller than twice this."""
 SMOOTHED = 4
 """Number of values by which a running median of five is shorter than its input."""
 

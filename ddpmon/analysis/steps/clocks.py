@@ -55,8 +55,7 @@ class Clocks:
         """Start without any points.
 
         Args:
-            reference: Host whose clock all others are converted to; if it has no rank, the host of the first rank is
-                used.
+            reference: Host whose clock all others are converted to; if it has no rank, the first rank's host is used.
 
         """
         self.reference = reference

@@ -5,7 +5,7 @@ step itself. Two things keep the estimated gain from being too high:
 
 - A fixed rank gets its peers' own time including their random variation: at a constant median it would never be last.
 - Transfer differs between ranks that arrive together and ranks that wait for one. The lead is the time by which the
-  last rank exceeds a typical one. The dependence of transfer on the lead is taken from the observed steps, and is not
+  last rank exceeds a typical one. The dependence of transfer on the lead is that of the observed steps, not
   extrapolated.
 """
 
