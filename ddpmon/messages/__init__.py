@@ -19,8 +19,7 @@ Times inside a step are whole microseconds.
 
 from __future__ import annotations
 
-from ddpmon.messages.cpu_rivals import *
-from ddpmon.messages.gpu_users import *
+from ddpmon.messages.competitors import *
 from ddpmon.messages.profiles import *
 from ddpmon.messages.quantities import *
 from ddpmon.messages.rank_view import *

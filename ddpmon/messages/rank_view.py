@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import msgspec
 
-from ddpmon.messages.gpu_users import GpuUser
+from ddpmon.messages.competitors import GpuUser
 from ddpmon.messages.quantities import GPU, SAMPLED, Sample
 from ddpmon.messages.ranks import Stack
 from ddpmon.messages.vocabulary import PHASES, Count, Rank, Text

@@ -7,8 +7,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.cpu_rivals import CpuRivals
-from ddpmon.messages.gpu_users import GpuErrors, GpuUsers
+from ddpmon.messages.competitors import CpuRivals, GpuErrors, GpuUsers
 from ddpmon.messages.profiles import Profile, ProfileSteps
 from ddpmon.messages.quantities import Sample
 from ddpmon.messages.setup import Setup

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ddpmon.messages.cpu_rivals import Cores
+from ddpmon.messages.competitors import Cores
 from ddpmon.messages.vocabulary import (
     MAX_FRAMES,
     OWN_PHASES,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ddpmon import command_lines, proc
 from ddpmon.cgroups import Cgroup, cgroups_of
 from ddpmon.messages import CpuProgram, CpuRivals
-from ddpmon.messages.cpu_rivals import MAX_CPU_PROGRAMS
+from ddpmon.messages.competitors import MAX_CPU_PROGRAMS
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.plain import utf8
 

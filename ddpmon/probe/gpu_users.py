@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpmon import proc
 from ddpmon.messages import GpuUser
-from ddpmon.messages.gpu_users import MAX_GPU_USERS
+from ddpmon.messages.competitors import MAX_GPU_USERS
 from ddpmon.messages.vocabulary import MAX_NAME
 from ddpmon.plain import utf8
 

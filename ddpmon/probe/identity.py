@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ddpmon import tasks
 from ddpmon.messages import MAX_NAME, PROTOCOL, STAGE_CONNECTED, GpuUser, Hello
-from ddpmon.messages.gpu_users import MAX_GPU_ERRORS
+from ddpmon.messages.competitors import MAX_GPU_ERRORS
 from ddpmon.probe.gpu_users import are_alike
 
 NOTES = 32

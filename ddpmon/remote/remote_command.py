@@ -53,7 +53,9 @@ def run_there(address: Address, words: list[str], write: Callable[[bytes], None]
 
         with line:
             signal.signal(signal.SIGINT, interrupt)
-            line.greeted()
+            _, data = line.greeted()
+            if data:
+                write(data)
             while data := line.read():
                 write(data)
             return line.exit_code()

@@ -62,8 +62,6 @@ class Line:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._early = b""
-        """Bytes that were read together with the greeting and follow it."""
         started = command(address.host, words, unattended=unattended)
         try:
             self._ssh = subprocess.Popen(
@@ -83,8 +81,11 @@ class Line:
         self._error_reader = threading.Thread(target=self._read_errors, name="ddpmon-ssh", daemon=True)
         self._error_reader.start()
 
-    def greeted(self) -> str:
-        """Wait for the greeting of ddpmon there, and return its version. This may take as long as typing a password.
+    def greeted(self) -> tuple[str, bytes]:
+        """Wait for the greeting of ddpmon there, which may take as long as typing a password.
+
+        Returns:
+            The version of ddpmon there, and the bytes after the greeting that were read together with it.
 
         Raises:
             UnreachableError: The greeting does not come; the text has the reason.
@@ -101,13 +102,12 @@ class Line:
                     f"{self.where}: the login prints text without end, and ddpmon does not answer; try {self._fallback}"
                 )
         self._has_greeted = True
-        self._early = came[match.end() :]
         version = match[2].decode()
         if int(match[1]) != channel.CHANNEL_PROTOCOL:
             raise UnreachableError(
                 f"{self.where} has ddpmon {version}, which is incompatible with the version here; try {self._fallback}"
             )
-        return version
+        return version, came[match.end() :]
 
     @property
     def there(self) -> bool:
@@ -116,15 +116,7 @@ class Line:
 
     def read(self) -> bytes:
         """Return the next bytes from ddpmon there; b"" at the end."""
-        if self._early:
-            early, self._early = self._early, b""
-            return early
         return os.read(self.stdout, _CHUNK)
-
-    @property
-    def early(self) -> bool:
-        """Return whether bytes are buffered here, which `select` cannot see."""
-        return bool(self._early)
 
     def exit_code(self) -> int:
         """Wait for the end, and return the exit code of the command there. Raise UnreachableError if the line was cut
@@ -265,9 +257,10 @@ class Conversation:
 
     def begin(self) -> channel.About:
         """Wait for the login and the first message. Raise RunNotFoundError if there is no such run there."""
-        self.version = self.line.greeted()
+        self.version, data = self.line.greeted()
         self.line.keep_quiet()
         os.set_blocking(self.line.stdin, False)
+        self._unread = self._unframe(data)
         while not self._unread:
             self._unread = self._read()
         first = _decoded(self._unread.pop(0))
@@ -280,7 +273,7 @@ class Conversation:
     @property
     def pending(self) -> bool:
         """Return whether `messages` can go on without new data from the line."""
-        return bool(self._unread) or self.line.early
+        return bool(self._unread)
 
     def messages(self) -> Iterator[channel.FromThere]:
         """Yield the messages that have arrived; wait for the first."""
@@ -313,6 +306,9 @@ class Conversation:
         data = self.line.read()
         if not data:
             raise UnreachableError(self.line.why())
+        return self._unframe(data)
+
+    def _unframe(self, data: bytes) -> list[bytes]:
         try:
             return self._unframer.feed(data)
         except WireError:
