@@ -5,12 +5,10 @@ import time
 import msgspec
 import pytest
 
-from ddpmon.messages import CHECKPOINT, EVALUATION, PROTOCOL, STAGE_MODEL, STARTING_WORKERS, Hello, Pause
-from ddpmon.runs import Process, Run
-from ddpmon.store.clock import Clock
-from ddpmon.store.registry import Registry
-from ddpmon.store.store import Store
+from ddpmon.messages import CHECKPOINT, EVALUATION, STARTING_WORKERS, Pause
+from ddpmon.runs import Process
 from ddpmon.store.view import snapshot
+from tests.store.made_up import made_store, train
 from tests.worlds import own_times, records
 
 STEPS = 100
@@ -18,17 +16,8 @@ STEPS = 100
 
 @pytest.fixture
 def store():
-    """Two ranks whose steps take some 33 ms; the last one ended at 100 by the hub's clock."""
-    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
-    run_clock = Clock(0, run.created_at)
-    store = Store(run, Registry("run", 2, "here"), run_clock, live=True)
-    told = records(own_times(STEPS, 2), first=1)
-    for rank in range(2):
-        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_MODEL)
-        process = store.registry.register(hello, b"%d" % rank, 90.0)
-        process.steps = STEPS
-        store.add_steps(process, process.count_new_steps(told[rank]), 100.0)
-    store.add_arrived()
+    store = made_store(age_s=50)
+    train(store, own_times(STEPS, 2))
     return store
 
 

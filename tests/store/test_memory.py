@@ -5,12 +5,9 @@ import time
 
 import pytest
 
-from ddpmon.messages import PROTOCOL, STAGE_TRAINING, GpuUser, Hello, Sample
-from ddpmon.runs import Run
-from ddpmon.store.clock import Clock
-from ddpmon.store.registry import Registry
-from ddpmon.store.store import Store
+from ddpmon.messages import STAGE_TRAINING, GpuUser, Sample
 from ddpmon.store.view import snapshot
+from tests.store.made_up import greet, made_store
 
 SECOND = 1_000_000
 
@@ -18,11 +15,8 @@ SECOND = 1_000_000
 @pytest.fixture
 def store():
     """Two ranks that have trained for 100 s; the memory of rank 1 grows by 10% in the last half minute."""
-    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time(), 2, supervisor=None)
-    store = Store(run, Registry("run", 2, "here"), Clock(0, time.time()), live=True)
-    for rank in range(2):
-        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_TRAINING)
-        process = store.registry.register(hello, b"%d" % rank, 100.0)
+    store = made_store()
+    for rank, process in enumerate(greet(store, 100.0, stage=STAGE_TRAINING)):
         process.trains_since_us, process.last_end_us, process.steps = SECOND, 100 * SECOND, 1000
         for second in range(2, 101):
             sample = Sample(second * SECOND, rss_bytes=(1 << 30) + rank * second * (4 << 20), memory_left_bytes=1 << 34)

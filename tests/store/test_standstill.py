@@ -7,43 +7,25 @@ import time
 import msgspec
 import pytest
 
-from ddpmon.messages import PROTOCOL, STAGE_MODEL, STEPS, Collective, Failure, Hello, Stack
-from ddpmon.runs import Process, Run
-from ddpmon.store.clock import Clock
-from ddpmon.store.registry import Registry
-from ddpmon.store.store import Store
-from tests.worlds import own_times, records
+from ddpmon.messages import STEPS, Collective, Failure, Stack
+from ddpmon.runs import Process
+from tests.store import made_up
+from tests.store.made_up import PID, greet, made_store
+from tests.worlds import own_times
 
 REDUCE = "DDP's gradient all-reduce"
 
 
-def made(world_size):
-    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time(), world_size, supervisor=None)
-    return Store(run, Registry("run", world_size, "here"), Clock(0, time.time()), live=True)
-
-
 @pytest.fixture
 def store():
-    return made(2)
-
-
-def seat(store, now, pids=(4_100_000, 4_100_001)):
-    found = []
-    for rank, pid in enumerate(pids):
-        hello = Hello(PROTOCOL, "run", rank, rank, len(pids), 0, "here", pid, STAGE_MODEL)
-        found.append(store.registry.register(hello, b"%d" % rank, now))
-    return found
+    return made_store()
 
 
 def train(store, pause_ms=0.0, pause_at=150, steps=200):
-    """Steps of some 33 ms, one of them with a pause; the last one ends at 100 by the hub's clock."""
+    """One of the steps has a pause."""
     own = own_times(steps, 2)
     own[pause_at - 1, :, 4] += pause_ms
-    told = records(own, first=1)
-    for process in seat(store, 90.0):
-        process.steps = steps
-        store.add_steps(process, process.count_new_steps(told[process.rank]), 100.0)
-    store.add_arrived()
+    made_up.train(store, own)
 
 
 def judged(store, now):
@@ -105,7 +87,7 @@ def tell(store, now, line="train.py:5 load"):
 
 
 def test_a_first_step_that_stands_still_is_a_stall_and_names_who_is_missing(store):
-    seat(store, 0.0)
+    greet(store, 0.0)
     store.idle = frozenset({1})
     for now in range(5, 30, 2):
         tell(store, float(now))
@@ -118,7 +100,7 @@ def test_a_first_step_that_stands_still_is_a_stall_and_names_who_is_missing(stor
 
 
 def test_a_slow_start_is_waited_for(store):
-    seat(store, 0.0)
+    greet(store, 0.0)
     for now in range(5, 60, 2):
         tell(store, float(now))
         assert judged(store, float(now)) == "waiting"
@@ -130,7 +112,7 @@ def test_a_slow_start_is_waited_for(store):
 
 
 def test_ranks_that_stood_at_one_line_when_the_run_was_stopped_are_still_told(store):
-    processes = seat(store, 0.0)
+    processes = greet(store, 0.0)
     store.idle = frozenset({0, 1})
     for now in range(1, 40, 3):
         for process in processes:
@@ -151,8 +133,8 @@ def test_ranks_that_stood_at_one_line_when_the_run_was_stopped_are_still_told(st
 
 
 def test_a_rank_that_only_lost_its_peer_is_not_one_that_ended_its_script():
-    store = made(3)
-    first, second, third = seat(store, 0.0, (4_100_000, 4_100_001, 4_100_002))
+    store = made_store(3)
+    first, second, third = greet(store, 0.0, (PID, PID + 1, PID + 2))
     store.idle = frozenset({0})
     third.mark_ended(4.0, left=True)
     store.failures.append(Failure(1, 4_100_001, 4_500_000, "RuntimeError: Connection closed by peer", ""))
@@ -165,7 +147,7 @@ def test_a_rank_that_only_lost_its_peer_is_not_one_that_ended_its_script():
 
 
 def test_a_rank_that_left_before_the_first_step_is_waited_for_once_the_run_was_stopped(store):
-    first, second = seat(store, 0.0)
+    first, second = greet(store, 0.0)
     store.idle = frozenset({0})
     second.mark_ended(5.0, left=True)
     for now in (6.0, 13.0, 21.0):
@@ -183,7 +165,7 @@ def test_a_rank_that_left_before_the_first_step_is_waited_for_once_the_run_was_s
 
 
 def test_a_silent_rank_that_does_nothing_before_the_first_step_is_found(store):
-    first, second = seat(store, 0.0, (4_100_000, os.getpid()))
+    first, second = greet(store, 0.0, (PID, os.getpid()))
     second.process = Process.of(os.getpid())
     store.idle = frozenset({1})
     for now in (5.0, 12.0, 20.5):

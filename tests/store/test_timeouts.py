@@ -1,18 +1,13 @@
 """Test how long a rank has waited, by the hub's clock, which is the test's: nothing waits."""
 
 import dataclasses
-import time
 
 import msgspec
 import pytest
 
-from ddpmon.messages import EVALUATION, PROTOCOL, STAGE_MODEL, Collective, Hello, Stack
-from ddpmon.runs import Run
-from ddpmon.store.clock import Clock
-from ddpmon.store.registry import Registry
+from ddpmon.messages import EVALUATION, Collective, Stack
 from ddpmon.store.standstill import next_timeout
-from ddpmon.store.store import Store
-from tests.worlds import own_times, records
+from tests.store.made_up import made_store, train
 
 UNIX = 5_000_000.0
 TIMEOUT_S = 600.0
@@ -20,17 +15,11 @@ TIMEOUT_S = 600.0
 
 @pytest.fixture
 def store():
-    """Two ranks that trained; the last step ended at 100 by the hub's clock."""
-    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
-    store = Store(run, Registry("run", 2, "here"), Clock(0, run.created_at), live=True)
-    told = records(own_times(100, 2), first=1)
-    for rank in range(2):
-        hello = Hello(PROTOCOL, "run", rank, rank, 2, 0, "here", 4_100_000 + rank, STAGE_MODEL)
-        process = store.registry.register(hello, b"%d" % rank, 90.0)
-        process.steps = 100
+    """Two ranks that trained; each was heard at 100 by the hub's clock, when its last step ended."""
+    store = made_store(age_s=50)
+    train(store)
+    for process in store.registry.process_of_rank.values():
         process.take_work(100, None, 100.0)
-        store.add_steps(process, process.count_new_steps(told[rank]), 100.0)
-    store.add_arrived()
     return store
 
 

@@ -8,19 +8,15 @@ import pytest
 
 from ddpmon.analysis.processes.launcher import Ended
 from ddpmon.messages import PROTOCOL, STAGE_MODEL, Failure, Hello
-from ddpmon.runs import Run
-from ddpmon.store.clock import Clock
 from ddpmon.store.endings import Ending
-from ddpmon.store.registry import Registry
-from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
+from tests.store.made_up import made_store
 from tests.worlds import own_times, records
 
 
 @pytest.fixture
 def store():
-    run = Run("run", "made-up", ["true"], "train.py", [], "/", "here", "", time.time() - 50, 2, supervisor=None)
-    return Store(run, Registry("run", 2, "here"), Clock(0, run.created_at), live=True)
+    return made_store(age_s=50)
 
 
 def greet(store, restart, **told):
