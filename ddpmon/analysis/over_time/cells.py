@@ -60,7 +60,7 @@ def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
 
     Returns:
         The share of hot bins among those with a value; and the first bin from which on all are hot except one in
-        twenty, None if the last one is not.
+        twenty, None if the last one is not, or if most hot bins are earlier.
 
     """
     filled = np.flatnonzero(cells != NOTHING)
@@ -72,4 +72,5 @@ def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
     backwards = hot[::-1]
     misses = np.cumsum(~backwards)
     begins = np.flatnonzero((misses <= np.arange(1, len(backwards) + 1) / _MISSES) & backwards)
-    return float(hot.mean()), int(filled[len(hot) - 1 - int(begins[-1])])
+    begin = len(hot) - 1 - int(begins[-1])
+    return float(hot.mean()), int(filled[begin]) if 2 * hot[begin:].sum() >= hot.sum() else None
