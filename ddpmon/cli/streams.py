@@ -6,11 +6,18 @@ import codecs
 import contextlib
 import errno
 import os
+import shutil
 import sys
 from typing import Any, TextIO
 
 from ddpmon.errors import DdpmonError
 
+MIN_COLUMNS, PROSE_COLUMNS, MAX_PROSE_COLUMNS = 20, 80, 100
+"""Width in columns of the narrowest terminal that text is fitted to, and of sentences: in a pipe, and at most."""
+_remote_columns = 0
+"""Width of the terminal at the other end of an ssh connection that shows standard output; 0: there is none."""
+MAX_PIPED_COLUMNS = 10_000
+"""Width of lines that are not cut or wrapped, because no terminal shows them."""
 _FOR_GOOD = {errno.EPIPE, errno.EBADF}
 """Errors after which no later write can succeed, unlike a full disk."""
 
@@ -95,6 +102,24 @@ class StandardStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def output_columns(without_terminal: int) -> int:
+    """Return the width of the terminal that standard output is; `without_terminal` if it is a pipe or a file."""
+    if _remote_columns or sys.stdout.isatty():
+        return max(MIN_COLUMNS, _remote_columns or shutil.get_terminal_size().columns)
+    return without_terminal
+
+
+def print_for_terminal(columns: int) -> None:
+    """Fit text to a terminal of this width at the other end of an ssh connection."""
+    global _remote_columns
+    _remote_columns = columns
+
+
+def prose_columns() -> int:
+    """Return the width in which to print sentences."""
+    return min(MAX_PROSE_COLUMNS, output_columns(PROSE_COLUMNS))
 
 
 def occupy_closed() -> None:

@@ -12,6 +12,7 @@ from typing import Self
 from ddpmon import runs
 from ddpmon.analysis.words import format_count
 from ddpmon.cli.reaching import adopted
+from ddpmon.cli.streams import prose_columns
 from ddpmon.errors import DdpmonError, RecordingError, RunNotFoundError
 from ddpmon.launch import stop
 from ddpmon.messages import END_STATES, Snapshot
@@ -288,7 +289,7 @@ def _say_report(run: runs.Run) -> None:
     from ddpmon.export import report as reports
 
     try:
-        _say(reports.text(reports.build(run)))
+        _say(reports.text(reports.build(run), prose_columns()))
     except DdpmonError as error:  # The run's exit code still counts.
         print(plain(f"ddpmon: no report: {error}"), file=sys.stderr)
 

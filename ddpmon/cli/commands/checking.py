@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import find, over_ssh
+from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns
 from ddpmon.errors import RecordingError
 from ddpmon.plain import plain
 from ddpmon.runs import run_dir
@@ -20,7 +18,8 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 WELL, NEEDS_A_LOOK, FAILED_OR_GONE = range(3)
-_PIPE_COLUMNS = 160
+PIPED_TABLE_COLUMNS = 200
+"""Width of the rank table in a pipe or a file: all columns fit, and the bars take the rest."""
 
 
 @click.command()
@@ -63,7 +62,7 @@ def once(run: Run) -> int:
     for line in _head(run, snapshot):
         print(line)
     if snapshot is not None:
-        for line in table_text(snapshot, _columns()):
+        for line in table_text(snapshot, output_columns(PIPED_TABLE_COLUMNS)):
             print(line)
     return exit_code(run, snapshot)
 
@@ -78,12 +77,6 @@ def exit_code(run: Run, snapshot: Snapshot | None) -> int:
     return WELL
 
 
-def _columns() -> int:
-    # COLUMNS is set if the terminal is at the other end of an ssh connection.
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if has_width else _PIPE_COLUMNS
-
-
 def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
     from ddpmon.tui.head import head_text
 
@@ -96,7 +89,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
             else _why_unknown(run)
             or f"the hub of this run does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
-    return head_text(snapshot, _columns())
+    return head_text(snapshot, output_columns(MAX_PIPED_COLUMNS))
 
 
 def _why_unknown(run: Run) -> str:

@@ -8,6 +8,7 @@ import click
 
 from ddpmon import runs
 from ddpmon.cli.options import Within, run_argument
+from ddpmon.cli.streams import prose_columns
 from ddpmon.errors import DdpmonError, UsageError
 
 
@@ -54,7 +55,7 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
     if form == "json":
         print(json.dumps(made, indent=1))
     else:
-        print(diffs.text(made) if form == "text" else diffs.text_markdown(made))
+        print(diffs.text(made, prose_columns()) if form == "text" else diffs.text_markdown(made))
     if fail_slower is None:
         return 0
     passed, sentence = diffs.gate(made, fail_slower)

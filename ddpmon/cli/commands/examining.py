@@ -14,7 +14,8 @@ import click
 from ddpmon import config
 from ddpmon.analysis.words import format_count
 from ddpmon.cli.options import WholeNumber
-from ddpmon.plain import plain
+from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns
+from ddpmon.export.width import wrapped
 
 if TYPE_CHECKING:
     from ddpmon.doctor import Check
@@ -78,9 +79,10 @@ def _config() -> Iterator[Check]:
 
 
 def _print(check: Check) -> None:
-    print(plain(f"{_MARKS[check.level]} {check.about:<15}{check.text}"), flush=True)
+    margin, room = " " * 17, output_columns(MAX_PIPED_COLUMNS)
+    print("\n".join(wrapped(check.text, room, f"{_MARKS[check.level]} {check.about:<15}", margin)), flush=True)
     if check.way_out:
-        print(plain(f"{'':17}{check.way_out}"), flush=True)
+        print("\n".join(wrapped(check.way_out, room, margin, margin)), flush=True)
 
 
 def _sum(problems: int, notes: int) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from ddpmon.cli.streams import print_for_terminal
+
 
 @click.command("_relay", hidden=True)
 @click.argument("run", required=False)
@@ -38,6 +40,6 @@ def there(main: Callable[[], None], columns: int | None, words: Sequence[str]) -
 
     begin()
     if columns is not None:
-        os.environ["COLUMNS"] = str(columns)
+        print_for_terminal(columns)
     sys.argv = ["ddpmon", *words]
     main()

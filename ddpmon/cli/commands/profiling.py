@@ -13,7 +13,9 @@ from ddpmon import config
 from ddpmon.cli.asking import HUB_S, check_askable, first_answer, over, wait
 from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import find_running, over_ssh
+from ddpmon.cli.streams import prose_columns
 from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
+from ddpmon.export.width import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +73,9 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
         facts = {"id": target.id, "name": target.name, **profiles.facts(view)}
         print(msgspec.json.format(msgspec.json.encode(facts)).decode())
     else:
-        print("\n".join(profile_text.profile_lines(view, PROFILE_ROWS)))
+        lines = profile_text.profile_lines(view, PROFILE_ROWS)
+        end = lines.index("") if "" in lines else len(lines)  # The table begins there.
+        print("\n".join([row for line in lines[:end] for row in wrapped(line, prose_columns())] + lines[end:]))
     return 0 if all(one.answered for one in view.ranks) else 1
 
 

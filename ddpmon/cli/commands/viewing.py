@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +16,9 @@ from ddpmon import config, runs
 from ddpmon.cli import reaching
 from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import find, over_ssh
+from ddpmon.cli.streams import output_columns, prose_columns
 from ddpmon.errors import DdpmonError, UsageError
+from ddpmon.export.width import cut
 from ddpmon.plain import plain
 from ddpmon.remote.address import parse
 
@@ -29,8 +31,6 @@ FETCH_S = 5.0
 HUBS_AT_ONCE = 8
 HUB_ANSWER_S = 1.0
 """Longest time, in seconds, that `ls` waits for a hub: a live one answers within 0.1 s."""
-COMMAND_CHARS = 60
-"""Longest command of a run or job in a list that is printed in a terminal."""
 
 
 @click.command()
@@ -91,25 +91,23 @@ def _print_unwatched(everything: list[Run]) -> None:
         return
     rows: list[tuple[str, ...]] = [("PID", "RANKS", "AGE", "COMMAND")]
     rows += [
-        (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), _shortened(job.command))
+        (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), " ".join(job.command))
         for job in jobs
     ]
     print("\njobs that train on this machine without ddpmon; ddpmon attach --pid PID watches one")
     _print_table([tuple(map(plain, row)) for row in rows])
 
 
-def _shortened(command: Sequence[str]) -> str:
-    """Return a command as text. In a terminal, the end of a long command is replaced by "…"."""
-    text = " ".join(command)
-    return text if len(text) <= COMMAND_CHARS or not sys.stdout.isatty() else f"{text[: COMMAND_CHARS - 1]}…"
-
-
 def _print_table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows in columns, each as wide as its longest cell; the last column is not padded."""
+    """Print rows in columns, each as wide as its longest cell. The last column is not padded. A terminal's width cuts
+    lines.
+    """
+    room = output_columns(0)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for *cells, last in rows:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        print("  ".join([*padded, last]).rstrip())
+        line = "  ".join([*padded, last]).rstrip()
+        print(cut(line, room) if room else line)
 
 
 def _warn_near_bound() -> None:
@@ -188,7 +186,7 @@ def _row(run: Run, live_state: str | None) -> tuple[str, ...]:
         str(run.world_size or "?"),
         started,
         took,
-        _shortened([run.script, *run.script_args]),
+        " ".join([run.script, *run.script_args]),
     )
 
 
@@ -228,7 +226,7 @@ def report(run: str | None, form: str) -> None:
     if form == "json":
         print(json.dumps(built, indent=1))
     else:
-        print(reports.text(built) if form == "text" else markdown.report(built))
+        print(reports.text(built, prose_columns()) if form == "text" else markdown.report(built))
 
 
 @click.command()
