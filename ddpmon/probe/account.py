@@ -288,7 +288,7 @@ class Account(ScriptNotes):
             return
         if self._parallelism.unsettled and self.clock.step:
             settled = self._parallelism.decide_from_evidence(
-                self._identity.world_size,
+                self._identity.facts.world_size,
                 ddp=self._ddp or self._models,
                 forward=self._forwards,
                 on_device=self.clock.device is not None,

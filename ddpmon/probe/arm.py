@@ -100,7 +100,7 @@ def _prepare(listener: Listener) -> None:
         from ddpmon.probe.sender import Sender
 
         if not settings.attached:
-            output.keep_apart(listener.identity.rank, listener.identity.restart)
+            output.keep_apart(listener.identity.facts.rank, listener.identity.facts.restart)
             if not faulthandler.is_enabled():
                 faulthandler.enable(2)  # A crash in compiled code then prints the line of Python that called it.
             atexit.register(_write_error_file)

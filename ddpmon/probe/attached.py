@@ -139,14 +139,14 @@ def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
 def _facts(listener: Any, found: Any) -> dict[str, Any]:
     identity = listener.identity
     return {
-        "rank": identity.rank,
-        "local_rank": identity.local_rank,
-        "world": identity.world_size,
+        "rank": identity.facts.rank,
+        "local_rank": identity.facts.local_rank,
+        "world": identity.facts.world_size,
         "models": len(found.models),
         "optimizers": len(found.optimizers),
         "loaders": len(found.iterators),
         "wrappers": found.wrappers,
-        "torch": identity.torch_version,
+        "torch": identity.facts.torch_version,
         "unmeasured": list(UNMEASURED),
     }
 

@@ -68,7 +68,7 @@ class CommonStart:
         first = self.first
         if first is None:
             return None
-        if self.machines and identity.rank != 0:
+        if self.machines and identity.facts.rank != 0:
             return self._as_rank_0(identity, first, waiting)
         if self._ranks < 2 or self.machines:
             return first
@@ -96,24 +96,24 @@ class CommonStart:
 
     def exchange_places(self, store: Any, identity: Identity, wait: Callable[[float], bool]) -> None:
         """Write rank 0's place into a store, or read it from there until steps count; end when `wait` returns True."""
-        key, written = f"{PLACE}/{identity.restart}", None
+        key, written = f"{PLACE}/{identity.facts.restart}", None
         while not wait(PLACE_INTERVAL_S):
-            if identity.rank == 0 and self.place != written:
+            if identity.facts.rank == 0 and self.place != written:
                 written = self.place
                 store.set(key, " ".join(map(str, written or ())))
-            elif identity.rank != 0 and self.begun_at is not None:
+            elif identity.facts.rank != 0 and self.begun_at is not None:
                 return
-            elif identity.rank != 0 and store.check([key]):
+            elif identity.facts.rank != 0 and store.check([key]):
                 issued, parts, steps = map(int, store.get(key).split())
                 self.place = issued, parts, steps
 
     def _places(self, identity: Identity, first: int) -> list[int] | None:
         """Write this rank's place for the others, and return all places; None if the run has no folder here."""
         # Ranks that the launcher restarted are new processes, which agree anew.
-        folder = private_folder(f"{START_FOLDER}-{identity.restart}")
+        folder = private_folder(f"{START_FOLDER}-{identity.facts.restart}")
         if folder is None:
             return None
-        mine = os.path.join(folder, str(identity.rank))
+        mine = os.path.join(folder, str(identity.facts.rank))
         try:
             if not os.path.exists(mine):
                 with open(f"{mine}.new", "w", encoding="ascii") as file:

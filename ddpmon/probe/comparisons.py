@@ -186,7 +186,7 @@ class Comparisons(ScriptCalls):
         """Handle an optimizer step in a process without a DDP model."""
         sampled = None
         with contextlib.suppress(RuntimeError):  # for sparse parameters, or a class of the script's own
-            sampled = self.apart.count_update(optimizer, self.hot.optimizers, self.identity.world_size)
+            sampled = self.apart.count_update(optimizer, self.hot.optimizers, self.identity.facts.world_size)
         if sampled is not None:
             self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))
 

@@ -284,7 +284,7 @@ class EveryStep(Comparisons):
             return count
         if start.begun_at is not None:
             self.hot.start = None
-            self.hot.tells = start.machines and self.identity.rank == 0
+            self.hot.tells = start.machines and self.identity.facts.rank == 0
             return count - start.begun_at
         issued_so_far = self._issued()
         if start.first is None:

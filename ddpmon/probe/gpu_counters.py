@@ -79,7 +79,7 @@ class GpuCounters:
                 for xid in _new_xids(nvml, errors):
                     self._identity.add_gpu_error(f"Xid {xid}")
                 if sample % SLOW_SAMPLES == 0:
-                    self._identity.set_gpu_users(others_on_gpu(nvml, handle, self._identity.run_id))
+                    self._identity.set_gpu_users(others_on_gpu(nvml, handle, self._identity.facts.run_id))
                     if _uncorrected(nvml, handle) > uncorrected:
                         self._identity.add_gpu_error(UNCORRECTABLE)
                 self._asked.clear()

@@ -98,7 +98,7 @@ class Exchange(threading.Thread):
     def message_to_hub(self) -> Meeting:
         """Return the message that tells this node's hub about the other nodes."""
         towards = os.environ.get("MASTER_ADDR", "")
-        rank, pid = self._identity.rank, os.getpid()
+        rank, pid = self._identity.facts.rank, os.getpid()
         return Meeting(rank, pid, self._node, self._nodes, towards, self._root, dict(self._keys))
 
     def finish(self) -> None:
@@ -123,19 +123,19 @@ class Exchange(threading.Thread):
             return
         written: Card | None = None
         waited_s = 0.0
-        if not self._numbered and self._identity.rank != 0:
-            if store.add(f"ddpmon/hub/{self._identity.run_id}", 1) != 1:
+        if not self._numbered and self._identity.facts.rank != 0:
+            if store.add(f"ddpmon/hub/{self._identity.facts.run_id}", 1) != 1:
                 store.add(COME, 1)
                 return  # Another rank represents this node.
         elif not self._numbered:
-            store.set(FIRST_RUN_KEY, self._identity.run_id)
+            store.set(FIRST_RUN_KEY, self._identity.facts.run_id)
             store.add(COME, 1)
         while not self._ending.is_set():
             if not self._numbered and self._count_nodes(store):
                 return
             if self._card is not None and self._card != written:
                 written = self._card
-                store.set(ROOT_CARD_KEY if self._identity.rank == 0 else node_key(self._node), encode(written))
+                store.set(ROOT_CARD_KEY if self._identity.facts.rank == 0 else node_key(self._node), encode(written))
             if written is not None and self._learnt(store, written):
                 return
             every_s = FIRST_READ_INTERVAL_S if waited_s < MEETING_PATIENCE_S else LATER_S
@@ -144,18 +144,19 @@ class Exchange(threading.Thread):
 
     def _count_nodes(self, store: Any) -> bool:
         """Number this node, or count the nodes on rank 0, if no launcher does; return whether the exchange is done."""
-        if self._identity.rank != 0:
+        if self._identity.facts.rank != 0:
             if not store.check([FIRST_RUN_KEY]):
                 return False
             self._numbered = True
-            alone = bool(store.get(FIRST_RUN_KEY) == self._identity.run_id.encode())
+            alone = bool(store.get(FIRST_RUN_KEY) == self._identity.facts.run_id.encode())
             if not alone:
                 self._node = store.add(COUNT, 1)
                 self._nodes = self._node + 1
                 self.version += 1
             store.add(COME, 1)
             return alone
-        self._all_came = store.add(COME, 0) >= self._identity.world_size  # read first: then the nodes are complete
+        # Read this first: then the nodes are complete.
+        self._all_came = store.add(COME, 0) >= self._identity.facts.world_size
         nodes = 1 + store.add(COUNT, 0)
         if nodes > self._nodes:
             self._nodes = nodes
@@ -164,7 +165,7 @@ class Exchange(threading.Thread):
 
     def _learnt(self, store: Any, written: Card) -> bool:
         """Read new cards from the store; return whether everything has been read and written."""
-        if self._identity.rank == 0:
+        if self._identity.facts.rank == 0:
             for node in range(1, self._nodes):
                 if node not in self._keys and (card := _read(store, node_key(node))):
                     self._keys[node] = card.key
@@ -186,11 +187,11 @@ def start_exchange(identity: Identity, start: CommonStart | None = None) -> Exch
     """
     settings = run_settings.in_force()
     given = settings.hub_given
-    if identity.world_size < 2 or settings.alone:
+    if identity.facts.world_size < 2 or settings.alone:
         return None
     node, nodes = (os.environ.get(name, "") for name in ("GROUP_RANK", "GROUP_WORLD_SIZE"))
     by_torchrun = node.isdecimal() and nodes.isdecimal()
-    alone = os.environ.get("LOCAL_WORLD_SIZE") == str(identity.world_size) or (bool(nodes) and not by_torchrun)
+    alone = os.environ.get("LOCAL_WORLD_SIZE") == str(identity.facts.world_size) or (bool(nodes) and not by_torchrun)
     if by_torchrun:
         speaks = not alone and not given and int(nodes) > 1 and os.environ.get("LOCAL_RANK") == "0"
         begun = Exchange(identity, int(node), int(nodes), speaks=speaks, start=start)

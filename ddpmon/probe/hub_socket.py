@@ -92,7 +92,7 @@ class HubSocket:
         self.reconnect()
         if self._hello_version != self._identity.version:
             version = self._identity.version
-            if not self._dealer.send(encode(self._identity.hello())):
+            if not self._dealer.send(encode(self._identity.facts)):
                 return
             self._hello_version = version
         sent = 0
@@ -108,7 +108,7 @@ class HubSocket:
 
     def introduce_nodes(self, start: CommonStart | None) -> None:
         """Tell the hub about other nodes' hubs in the process group's store. start: see `meeting.start_exchange`."""
-        if not self._in_group and self._identity.stage >= STAGE_GROUP:
+        if not self._in_group and self._identity.facts.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = start_exchange(self._identity, start)
         if self._exchange is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from ddpmon import tasks
 from ddpmon.messages import MAX_NAME, PROTOCOL, STAGE_CONNECTED, GpuUser, Hello
@@ -35,64 +36,34 @@ class Identity:
         """Guards changes from two threads. Reentrant, as a signal handler may make a change during another."""
         self.cuda_device: int | None = None
         rank = _number("RANK", 0)
-        self._facts: dict[str, Any] = {
-            "run_id": run_id,
-            "rank": rank,
-            "local_rank": _number("LOCAL_RANK", rank),
-            "world_size": max(_number("WORLD_SIZE", 1), rank + 1),
-            "node_rank": _number("GROUP_RANK", 0),
-            "host": socket.gethostname(),
-            "restart": _number("TORCHELASTIC_RESTART_COUNT", 0),
-            "stage": STAGE_CONNECTED,
-            "torch_version": str(torch.__version__),
-            "notes": [],
-            "missing": {},
-            "gpu_users": [],
-            "gpu_errors": [],
-            "cores": len(os.sched_getaffinity(0)),
-            "began_us": time.monotonic_ns() // 1000,
-        }
-
-    @property
-    def run_id(self) -> str:
-        return str(self._facts["run_id"])
-
-    @property
-    def rank(self) -> int:
-        return int(self._facts["rank"])
-
-    @property
-    def restart(self) -> int:
-        """Return how often torchrun has restarted the ranks."""
-        return int(self._facts["restart"])
-
-    @property
-    def world_size(self) -> int:
-        return int(self._facts["world_size"])
-
-    @property
-    def local_rank(self) -> int:
-        return int(self._facts["local_rank"])
-
-    @property
-    def torch_version(self) -> str:
-        return str(self._facts["torch_version"])
-
-    @property
-    def stage(self) -> int:
-        return int(self._facts["stage"])
+        self.facts = Hello(
+            protocol=PROTOCOL,
+            run_id=run_id,
+            rank=rank,
+            local_rank=_number("LOCAL_RANK", rank),
+            world_size=max(_number("WORLD_SIZE", 1), rank + 1),
+            node_rank=_number("GROUP_RANK", 0),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            stage=STAGE_CONNECTED,
+            restart=_number("TORCHELASTIC_RESTART_COUNT", 0),
+            torch_version=str(torch.__version__),
+            cores=len(os.sched_getaffinity(0)),
+            began_us=time.monotonic_ns() // 1000,
+        )
+        """The message that tells the hub who this rank is. It is replaced, so that readers never see half a change."""
 
     def reach_stage(self, stage: int) -> None:
         """Record that the rank has reached a stage; an earlier stage changes nothing."""
         with self._changing:
-            if stage > self.stage:
+            if stage > self.facts.stage:
                 self.set_facts(stage=stage)
 
     def add_note(self, text: str) -> bool:
         """Add a note about something that is not measured; return False if it is known or there are already NOTES."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
-            notes = self._facts["notes"]
+            notes = self.facts.notes
             if text in notes or len(notes) >= NOTES:
                 return False
             self.set_facts(notes=[*notes, text])
@@ -102,7 +73,7 @@ class Identity:
         """Set the reason why BUCKETS, GPU_COUNTERS or STEPS is not measured, which is also a note; "" removes it."""
         reason = reason[:NOTE_CHARACTERS]
         with self._changing:
-            missing, notes = dict(self._facts["missing"]), list(self._facts["notes"])
+            missing, notes = dict(self.facts.missing), list(self.facts.notes)
             earlier = missing.pop(quantity, "")
             if reason == earlier:
                 return
@@ -116,13 +87,13 @@ class Identity:
     def add_gpu_error(self, error: str) -> None:
         """Add a critical error of this rank's GPU, if it is new and there are fewer than MAX_GPU_ERRORS."""
         with self._changing:
-            errors = self._facts["gpu_errors"]
+            errors = self.facts.gpu_errors
             if error not in errors and len(errors) < MAX_GPU_ERRORS:
                 self.set_facts(gpu_errors=[*errors, error[:MAX_NAME]])
 
     def set_gpu_users(self, users: list[GpuUser] | None) -> None:
         """Set the other processes that use memory of this rank's GPU. None means unknown, and changes nothing."""
-        if users is not None and not are_alike(self._facts["gpu_users"], users):
+        if users is not None and not are_alike(self.facts.gpu_users, users):
             self.set_facts(gpu_users=users)
 
     def take_group(self) -> None:
@@ -142,11 +113,11 @@ class Identity:
     def take_model(self, model: Any, gradient_bytes: int, buffer_bytes: int) -> None:
         """Add a DDP model. Its device becomes the rank's device; the sizes of several models are summed."""
         self.take_device(next((p.device for p in model.parameters()), torch.device("cpu")))
-        facts = self._facts
+        facts = self.facts
         self.set_facts(
-            parameters=facts.get("parameters", 0) + sum(p.numel() for p in model.parameters()),
-            gradient_bytes=facts.get("gradient_bytes", 0) + gradient_bytes,
-            buffer_bytes=facts.get("buffer_bytes", 0) + buffer_bytes,
+            parameters=facts.parameters + sum(p.numel() for p in model.parameters()),
+            gradient_bytes=facts.gradient_bytes + gradient_bytes,
+            buffer_bytes=facts.buffer_bytes + buffer_bytes,
             compute_threads=torch.get_num_threads(),
         )
 
@@ -176,15 +147,10 @@ class Identity:
         """Return the GPU's UUID as torch writes it, because its index depends on CUDA_VISIBLE_DEVICES."""
         return None if self.cuda_device is None else str(torch.cuda.get_device_properties(self.cuda_device).uuid)
 
-    def hello(self) -> Hello:
-        """Return the message that tells the hub who this rank is."""
-        return Hello(protocol=PROTOCOL, pid=os.getpid(), **self._facts)
-
     def set_facts(self, **facts: Any) -> None:
         """Set facts by field name of `Hello`. If any of them differs, the sender sends a new Hello."""
         with self._changing:
-            # Build a new dict, so that a reader on another thread never sees half a change.
-            changed = {**self._facts, **facts}
-            if changed != self._facts:
-                self._facts = changed
+            changed = replace(self.facts, **facts)
+            if changed != self.facts:
+                self.facts = changed
                 self.version += 1

@@ -91,10 +91,10 @@ class Listener(EveryStep):
         if self.has_group:
             self._take_group()
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
-        ranks = ranks or (int(here) if here.isdecimal() else self.identity.world_size)
+        ranks = ranks or (int(here) if here.isdecimal() else self.identity.facts.world_size)
         self.loops.join_late()
         machines = run_settings.in_force().hub_given
-        self.account.start = CommonStart(min(ranks, self.identity.world_size), machines=machines)
+        self.account.start = CommonStart(min(ranks, self.identity.facts.world_size), machines=machines)
         self.set_up()
 
     def model_wrapped(self, _result: object, arguments: tuple[Any, ...]) -> None:

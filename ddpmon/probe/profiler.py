@@ -257,7 +257,7 @@ class Profiler:
             return self._made()
 
     def _made(self) -> Profile:
-        rank = self._listener.identity.rank
+        rank = self._listener.identity.facts.rank
         if self._outcome != ProfileOutcome.PROFILED:
             return Profile(rank, os.getpid(), self._outcome, self._error)
         begin, end = self._begin, self._end

@@ -97,7 +97,7 @@ class Sender(threading.Thread):
         self._stack_sampler = StackSampler(listener)
         self._profiler = Profiler(listener, self._make_way)
         self._setup = SetupReader(listener)
-        self._rival_search = RivalSearch(listener.identity.run_id)
+        self._rival_search = RivalSearch(listener.identity.facts.run_id)
 
     def start(self) -> None:
         """Start the thread. From now on the training thread's notes are queued for it."""
@@ -306,11 +306,11 @@ class Sender(threading.Thread):
         listener = self._listener
         self._seq += 1
         batch = Batch(
-            rank=listener.identity.rank,
+            rank=listener.identity.facts.rank,
             pid=os.getpid(),
             seq=self._seq,
             now_us=time.monotonic_ns() // 1000,
-            stage=listener.identity.stage,
+            stage=listener.identity.facts.stage,
             step=listener.clock.step,
             dropped=self._hub.outbox.dropped,
             phase=min(listener.clock.phase, OTHER),
@@ -346,7 +346,7 @@ class Sender(threading.Thread):
         self._end_iteration()
         text = "".join(traceback.format_exception(error))
         failure = Failure(
-            rank=listener.identity.rank,
+            rank=listener.identity.facts.rank,
             pid=os.getpid(),
             time_us=time.monotonic_ns() // 1000,
             error=one_line(error),
@@ -376,11 +376,11 @@ class Sender(threading.Thread):
         if progress != self._progress:
             self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even if otherwise empty
         self._gather(time.monotonic())
-        bye = Bye(listener.identity.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
+        bye = Bye(listener.identity.facts.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
         self._hub.say_goodbye(bye)
         if not self._hub.outbox.is_all_recorded:
             frames = self._hub.outbox.unacknowledged()
-            leave_tail(bye.rank, [encode(listener.identity.hello()), *(frame.payload for frame in frames), encode(bye)])
+            leave_tail(bye.rank, [encode(listener.identity.facts), *(frame.payload for frame in frames), encode(bye)])
 
 
 def one_line(error: BaseException) -> str:

@@ -133,7 +133,7 @@ class StackReporter:
             self._scopes = [scope for line in lines for scope in source_scopes.enclosing_line(*line)][:MAX_SCOPES]
         collective, blocked = self._collective(library, brief=brief)
         return Stack(
-            rank=listener.identity.rank,
+            rank=listener.identity.facts.rank,
             pid=os.getpid(),
             time_us=time.monotonic_ns() // 1000,
             step=clock.step,
@@ -180,7 +180,7 @@ class StackReporter:
 
         """
         may_compute = function == _BACKWARD and brief and not self._overdue()
-        return function in _DDP and self._listener.identity.world_size > 1 and not may_compute
+        return function in _DDP and self._listener.identity.facts.world_size > 1 and not may_compute
 
 
 def _timeout_s(collective: Collective | None) -> float | None:

@@ -189,7 +189,7 @@ class StackSampler:
             self._readers.activity_and_mount(self._workers.idle) if self._readers else ([], ("", ""))
         )
         samples = StackSamples(
-            rank=self._listener.identity.rank,
+            rank=self._listener.identity.facts.rank,
             pid=os.getpid(),
             first_step=self._first_step,
             last_step=self._last_step,

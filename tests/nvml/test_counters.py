@@ -81,7 +81,7 @@ def read(identity: Identity, monkeypatch: pytest.MonkeyPatch) -> Read:
 
 
 def told(identity: Identity) -> tuple[dict[str, str], list[str]]:
-    hello = identity.hello()
+    hello = identity.facts
     return hello.missing, hello.notes
 
 
@@ -119,11 +119,11 @@ def test_critical_errors_are_told_once_each(nvml: Nvml, identity: Identity, read
     nvml.set({"1.xids": "79,13,79", "0.xids": "31", "0.ecc": 7})
     for _ in range(2):
         assert read() == WHOLE
-    assert identity.hello().gpu_errors == ["Xid 79", "Xid 13"], "ECC errors of before are none of this run"
+    assert identity.facts.gpu_errors == ["Xid 79", "Xid 13"], "ECC errors of before are none of this run"
     nvml.set({"1.ecc": 3})
     for _ in range(2):
         assert read() == WHOLE
-    assert identity.hello().gpu_errors == ["Xid 79", "Xid 13", "uncorrectable ECC errors"]
+    assert identity.facts.gpu_errors == ["Xid 79", "Xid 13", "uncorrectable ECC errors"]
     assert told(identity) == ({}, [])
 
 
@@ -151,7 +151,7 @@ def test_who_else_uses_the_gpu_is_told_with_name_and_memory(
     foreign, worker = other(), other(DDPMON_RUN_ID="test")
     nvml.set({"1.processes": f"{os.getpid()}:1000,{worker}:300,{foreign}:2000", "0.processes": f"{foreign}:4000"})
     read()
-    assert identity.hello().gpu_users == [
+    assert identity.facts.gpu_users == [
         GpuUser(foreign, "sleep", 2000 << 20),
         GpuUser(worker, "sleep", 300 << 20, of_run=True),
     ]
@@ -161,12 +161,12 @@ def test_who_else_uses_the_gpu_is_told_with_name_and_memory(
     assert identity.version == version, "a few MiB are not worth a message to the hub"
     nvml.set({"1.processes": f"{os.getpid()}:3000,{2**22}:40"})
     read()
-    assert identity.hello().gpu_users == [GpuUser(2**22, "", 40 << 20)], "one that /proc does not show"
+    assert identity.facts.gpu_users == [GpuUser(2**22, "", 40 << 20)], "one that /proc does not show"
     nvml.set({"1.nvmlDeviceGetComputeRunningProcesses_v3.error": pynvml.NVML_ERROR_NOT_SUPPORTED})
     assert read() == WHOLE
     nvml.set({"1.nvmlDeviceGetComputeRunningProcesses_v3.error": None, "1.processes": f"{os.getpid()}:3000"})
     read()
-    assert identity.hello().gpu_users == []
+    assert identity.facts.gpu_users == []
 
 
 def test_a_rank_whose_launcher_has_ended_is_left_over(
@@ -182,7 +182,7 @@ def test_a_rank_whose_launcher_has_ended_is_left_over(
         monkeypatch.setattr(gpu_users, "ADOPTING", name)  # where these processes are in no container it has pid 1
         nvml.set({"1.processes": f"{os.getpid()}:1000,{rank}:300,{service}:200"})
         read()
-        assert identity.hello().gpu_users == [
+        assert identity.facts.gpu_users == [
             GpuUser(rank, "sleep", 300 << 20, left_over=True),
             GpuUser(service, "sleep", 200 << 20),
         ]
@@ -194,7 +194,7 @@ def test_a_rank_whose_launcher_has_ended_is_left_over(
 def test_pids_of_another_namespace_are_told_of_nobody(nvml: Nvml, identity: Identity, read: Read) -> None:
     nvml.set({"1.processes": f"{os.getpid() + 1}:1000,17:300"})
     read()
-    assert identity.hello().gpu_users == []
+    assert identity.facts.gpu_users == []
 
 
 def test_a_gpu_that_reports_no_critical_errors_has_its_values(nvml: Nvml, identity: Identity, read: Read) -> None:
@@ -237,7 +237,7 @@ def test_why_a_gpu_has_no_value_is_noted_until_it_has_some_again(
         nvml.set({"1.error": None})
         assert read() == WHOLE
         assert told(identity) == ({}, [])
-    assert identity.hello().gpu_errors == ["GPU is lost"] * (code == pynvml.NVML_ERROR_GPU_IS_LOST)
+    assert identity.facts.gpu_errors == ["GPU is lost"] * (code == pynvml.NVML_ERROR_GPU_IS_LOST)
 
 
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetHandleByUUID"])

@@ -50,7 +50,7 @@ def test_ranks_that_were_started_again_do_not_take_the_places_of_those_before() 
 def test_a_rank_that_gets_far_ahead_of_the_others_begins_alone_and_says_so() -> None:
     start, identity = rank(0, 700)
     assert start.agreed_start(identity, MAX_WAITING_NOTES + 1) == 700
-    assert identity.hello().notes == [NOT_IN_STEP]
+    assert identity.facts.notes == [NOT_IN_STEP]
 
 
 def waits(*answers: bool) -> Callable[[float], bool]:
@@ -72,4 +72,4 @@ def test_ranks_of_other_machines_begin_where_a_step_of_rank_0_ended() -> None:
         assert start.place == place
         begins = start.agreed_start(other, 0)
         assert begins == (None if place[0] < 712 else 720)
-    assert (start.parts, start.steps, other.hello().steps_before) == (11, 10, 10)
+    assert (start.parts, start.steps, other.facts.steps_before) == (11, 10, 10)

@@ -117,7 +117,7 @@ def test_a_torch_that_lacks_a_place_is_heard_at_the_others(
     if hasattr(dist, name):
         monkeypatch.delattr(dist, name)
     hooks.install_all(listener)
-    notes = listener.identity.hello().notes
+    notes = listener.identity.facts.notes
     if name == "all_gather_single":
         assert notes == [], "collectives are those that there are"
     else:

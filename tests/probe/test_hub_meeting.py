@@ -8,25 +8,17 @@ from torch.distributed import TCPStore, distributed_c10d
 from ddpmon.messages import Card, Meeting, encode
 from ddpmon.messages.wire import decode_from_rank
 from ddpmon.probe import hub_meeting
+from ddpmon.probe.identity import Identity
 from tests.conftest import wait_for
 
 ROOT_KEY, NODE_KEY = "r" * 40, "n" * 40
 ADDRESS = "tcp://10.0.0.1:40000"
 
 
-class Rank:
-    """The part of a rank's identity that an exchange reads."""
-
-    def __init__(self, rank, run_id="", world_size=2):
-        self.rank, self.run_id, self.world_size = rank, run_id, world_size
-        self.notes = []
-        self.world = None
-
-    def set_facts(self, world):
-        self.world = world
-
-    def add_note(self, text):
-        self.notes.append(text)
+def identity(rank, run_id="", world_size=2):
+    made = Identity(run_id)
+    made.set_facts(rank=rank, world_size=max(world_size, rank + 1))
+    return made
 
 
 @pytest.fixture
@@ -47,7 +39,7 @@ def exchanges():
 
 
 def begin(exchanges, rank, node):
-    exchanges.append(hub_meeting.Exchange(Rank(rank), node, 2))
+    exchanges.append(hub_meeting.Exchange(identity(rank), node, 2))
     exchanges[-1].start()
     return exchanges[-1]
 
@@ -88,7 +80,7 @@ def test_a_store_that_fails_is_said_once_and_hurts_nobody(monkeypatch, exchanges
     monkeypatch.setattr(distributed_c10d, "_get_default_store", fails)
     exchange = begin(exchanges, 0, 0)
     exchange.join(10)
-    (note,) = exchange._identity.notes
+    (note,) = exchange._identity.facts.notes
     assert note == f"{hub_meeting.ALONE_CAUSE}: ValueError: {reason.partition(chr(10))[0]}"
 
 
@@ -107,22 +99,22 @@ def test_ranks_of_one_machine_and_all_but_the_first_of_each_ask_the_store_for_it
     variables, monkeypatch, store, exchanges
 ):
     monkeypatch.setattr(os, "environ", {"GROUP_RANK": "0", "LOCAL_RANK": "0"} | variables)
-    exchanges.append(hub_meeting.start_exchange(Rank(0)))
+    exchanges.append(hub_meeting.start_exchange(identity(0)))
     exchanges[0].join(20)
     assert exchanges[0].version == 0, "their hub hears nothing"
-    assert store.get(hub_meeting.WORLD).decode() == exchanges[0]._identity.world
+    assert store.get(hub_meeting.WORLD).decode() == exchanges[0]._identity.facts.world
     assert not store.check([hub_meeting.FIRST_RUN_KEY])
 
 
 def test_where_all_are_known_to_be_on_this_machine_the_store_is_left_alone(monkeypatch):
     monkeypatch.setattr(os, "environ", {"DDPMON_ALONE": "1", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2"})
-    assert hub_meeting.start_exchange(Rank(0)) is None
+    assert hub_meeting.start_exchange(identity(0)) is None
     monkeypatch.setattr(os, "environ", {})
-    assert hub_meeting.start_exchange(Rank(0, world_size=1)) is None
+    assert hub_meeting.start_exchange(identity(0, world_size=1)) is None
 
 
 def begin_unnumbered(exchanges, rank, run_id, world_size):
-    exchanges.append(hub_meeting.Exchange(Rank(rank, run_id, world_size), None))
+    exchanges.append(hub_meeting.Exchange(identity(rank, run_id, world_size), None))
     exchanges[-1].start()
     return exchanges[-1]
 
@@ -134,9 +126,9 @@ def test_where_nobody_tells_nodes_each_hub_is_one_and_one_of_its_ranks_speaks_fo
     root = begun[0]
     wait_for(lambda: sum(each.version > 0 for each in begun.values()) == 3, 20)
     speakers = [each for rank, each in begun.items() if rank and each.version]
-    assert {each._identity.run_id for each in speakers} == {"b", "c"}
+    assert {each._identity.facts.run_id for each in speakers} == {"b", "c"}
     for each in speakers:
-        each.offer_card(Card(each._identity.run_id * 40, "node"))
+        each.offer_card(Card(each._identity.facts.run_id * 40, "node"))
     root.offer_card(Card(ROOT_KEY, "root", [ADDRESS]))
     wait_for(lambda: len(root.message_to_hub().keys) == 2, 20)
     assert sorted(root.message_to_hub().keys.values()) == ["b" * 40, "c" * 40]
@@ -144,10 +136,10 @@ def test_where_nobody_tells_nodes_each_hub_is_one_and_one_of_its_ranks_speaks_fo
     for each in begun.values():
         each.join(20)
         assert not each.is_alive()
-    assert len({each._identity.world for each in begun.values()}) == 1
+    assert len({each._identity.facts.world for each in begun.values()}) == 1
     for each in speakers:
         assert each.message_to_hub().root is not None
-        assert root.message_to_hub().keys[each.message_to_hub().node] == each._identity.run_id * 40
+        assert root.message_to_hub().keys[each.message_to_hub().node] == each._identity.facts.run_id * 40
         assert isinstance(decode_from_rank(encode(each.message_to_hub())), Meeting)
 
 
@@ -157,4 +149,4 @@ def test_ranks_of_one_hub_find_that_out_and_their_hub_hears_of_no_other(store, e
         each.join(20)
         assert not each.is_alive()
         assert each.version == 0
-        assert not each._identity.notes
+        assert not each._identity.facts.notes

@@ -187,7 +187,7 @@ def test_what_is_read_late_needs_no_model_that_lived_then(listener: Listener, no
     steps = read(listener)
     assert [name for name, _ in steps[1].updates] == ["Linear", "Linear 2"]
     assert listener.account.unsynchronised == 1
-    assert listener.identity.hello().parallelism == DDP
+    assert listener.identity.facts.parallelism == DDP
 
 
 def test_a_backward_of_several_models_is_one_synchronisation_from_the_last_arrival_on(

@@ -43,7 +43,7 @@ def listener(now: list[int]) -> Iterator[Listener]:
 
 
 def notes(listener: Listener) -> list[str]:
-    return listener.identity.hello().notes
+    return listener.identity.facts.notes
 
 
 def fetch(listener: Listener, now: list[int], batch: object = BATCH, iterator: object = "loader") -> None:

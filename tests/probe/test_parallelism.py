@@ -138,7 +138,7 @@ def test_a_wrapper_at_work_names_the_kind_and_its_forward_is_measured(
         done = step(listener, model, optimizer)
         assert done.phases[FORWARD] > 0
         assert done.fed[0][0] == 6
-    hello = listener.identity.hello()
+    hello = listener.identity.facts
     assert (hello.parallelism, hello.unmeasured) == (kind, [])
 
 
@@ -148,7 +148,7 @@ def test_without_a_wrapper_forward_is_not_measured(
 ) -> None:
     model = make()
     assert step(listener, model, sgd(model)).phases[FORWARD] == 0
-    hello = listener.identity.hello()
+    hello = listener.identity.facts
     assert (hello.parallelism, hello.unmeasured) == (kind, ["forward"])
 
 
@@ -157,7 +157,7 @@ def test_one_process_waits_for_nobody(listener: Listener, monkeypatch: pytest.Mo
     listener.reset(Identity("test"))
     model = net()
     step(listener, model, sgd(model))
-    hello = listener.identity.hello()
+    hello = listener.identity.facts
     assert (hello.parallelism, hello.unmeasured) == ("one process", ["forward", "wait", "transfer"])
 
 
@@ -170,7 +170,7 @@ def test_the_gpu_of_parameters_that_no_ddp_model_has_is_the_ranks(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid of {device}"))
     listener.identity.set_parallelism(*settled)
-    hello = listener.identity.hello()
+    hello = listener.identity.facts
     assert (hello.device, hello.device_name, hello.gpu) == ("cuda:3", "GPU of cuda:3", "uuid of 3")
     assert listener.identity.cuda_device == 3
 
@@ -182,10 +182,10 @@ def test_training_that_a_cuda_graph_captures_is_noted_as_uncounted(
     monkeypatch.setattr(torch.cuda, "Event", lambda **_: SimpleNamespace(record=lambda: None))
     events = listener._follow_device()
     assert events.event() is not None
-    assert listener.identity.hello().notes == []
+    assert listener.identity.facts.notes == []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert events.event() is events.event() is None
-    assert listener.identity.hello().notes == [CAPTURED]
+    assert listener.identity.facts.notes == [CAPTURED]
 
 
 def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
@@ -199,7 +199,7 @@ def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
     listener.backward_begins(((torch.ones((), requires_grad=True),),), {})
     listener.backward_ends(None, ())
     listener.optimizer_ends(optimizer)
-    hello = listener.identity.hello()
+    hello = listener.identity.facts
     assert hello.parallelism == "DDP + tensor parallel"
     assert hello.unmeasured == ["forward"], "the model inside was called, not DDP's"
 
@@ -207,10 +207,10 @@ def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
 def test_a_script_that_goes_on_with_another_kind_is_told_anew(listener: Listener) -> None:
     alone = net()
     step(listener, alone, sgd(alone))
-    assert listener.identity.hello().parallelism == "none"
+    assert listener.identity.facts.parallelism == "none"
     sharded = fsdp2()
     step(listener, sharded, sgd(sharded))
-    assert (listener.identity.hello().parallelism, listener.identity.hello().unmeasured) == ("FSDP2", [])
+    assert (listener.identity.facts.parallelism, listener.identity.facts.unmeasured) == ("FSDP2", [])
 
 
 def test_a_forward_that_raised_does_not_hide_the_next_one(listener: Listener) -> None:
@@ -240,7 +240,7 @@ def test_deepspeeds_engine_is_heard(listener: Listener, monkeypatch: pytest.Monk
     done = step(listener, model, sgd(model))
     assert done.phases[FORWARD] > 0
     assert done.fed[0][0] == 6
-    assert listener.identity.hello().parallelism == "DeepSpeed"
+    assert listener.identity.facts.parallelism == "DeepSpeed"
 
 
 def test_what_torch_no_longer_has_makes_the_kind_unknown_and_ends_nothing(
@@ -251,5 +251,5 @@ def test_what_torch_no_longer_has_makes_the_kind_unknown_and_ends_nothing(
     listener.set_up()
     monkeypatch.setattr(parallelism, "_meshes", lambda *_: (_ for _ in ()).throw(AttributeError("mesh_info")))
     step(listener, model, optimizer)
-    assert listener.identity.hello().parallelism == ""
+    assert listener.identity.facts.parallelism == ""
     assert listener.listening

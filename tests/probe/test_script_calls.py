@@ -53,7 +53,7 @@ def test_what_is_no_number_is_left_out_with_one_warning(
     for _ in range(3):
         ddpmon.log(accuracy=value, loss=0.25)
     assert [name for _, name, _ in listener.account.scalars] == ["loss"] * 3
-    (note,) = listener.identity.hello().notes
+    (note,) = listener.identity.facts.notes
     assert note.startswith("ddpmon.log(accuracy=…) needs a number; the script passed ")
     assert note.endswith(", and ddpmon ignores it")
     assert capsys.readouterr().err == f"ddpmon: {note}\n"
@@ -64,7 +64,7 @@ def test_what_is_no_number_is_left_out_with_one_warning(
 def test_a_name_that_the_wire_could_not_carry_is_left_out(listener: Listener, name: str) -> None:
     ddpmon.log(**{name: 1.0, "loss": 0.25})
     assert [name for _, name, _ in listener.account.scalars] == ["loss"]
-    assert len(listener.identity.hello().notes) == 1
+    assert len(listener.identity.facts.notes) == 1
 
 
 @pytest.mark.parametrize("value", [16, 16.0, np.int64(16), np.uint8(16), torch.tensor(16), torch.tensor([16.0])])
@@ -72,7 +72,7 @@ def test_a_whole_number_in_any_form_counts_samples_and_steps(listener: Listener,
     with ddpmon.step(samples=value, total=value):
         assert listener.clock.marked_samples == 16
     assert listener.account.total_steps == 16
-    assert listener.identity.hello().notes == []
+    assert listener.identity.facts.notes == []
 
 
 def test_after_an_attach_the_scripts_total_is_left_out_as_steps_do_not_count_from_its_start(listener: Listener) -> None:
@@ -91,7 +91,7 @@ def test_what_counts_nothing_is_left_out_with_one_warning_each(
         with ddpmon.step(samples=value, total=value):
             assert listener.clock.marked_samples is None
     assert listener.account.total_steps == 40
-    notes = listener.identity.hello().notes
+    notes = listener.identity.facts.notes
     assert [note.partition("=")[0] for note in notes] == ["ddpmon.step(samples", "ddpmon.step(total"]
     assert capsys.readouterr().err.count("\n") == 2
 
@@ -99,7 +99,7 @@ def test_what_counts_nothing_is_left_out_with_one_warning_each(
 def test_an_endless_variety_of_mistakes_does_not_fill_what_the_hub_is_told(listener: Listener) -> None:
     for number in range(1000):
         ddpmon.log(**{f"{number} {'x' * 200}": None})
-    notes = listener.identity.hello().notes
+    notes = listener.identity.facts.notes
     assert len(notes) == NOTES
 
 

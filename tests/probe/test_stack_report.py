@@ -45,7 +45,9 @@ def made(monkeypatch):
     with standing(stands_still) as thread:
         part = SimpleNamespace(start=0, marks=[])
         clock = SimpleNamespace(part=part, step=7, phase=1, finished=[])
-        listener = SimpleNamespace(thread=thread.ident, clock=clock, identity=SimpleNamespace(rank=3, world_size=4))
+        listener = SimpleNamespace(
+            thread=thread.ident, clock=clock, identity=SimpleNamespace(facts=SimpleNamespace(rank=3, world_size=4))
+        )
         yield stack_report.StackReporter(listener), dumps
 
 
@@ -133,5 +135,5 @@ def test_a_rank_in_its_backward_waits_if_it_has_peers_and_the_run_does_not_make_
     where._listener.clock.part.start = time.monotonic_ns()
     assert where._collective(["_engine_run_backward"], brief=True) == (None, False)
     assert where._collective(["_sync_buffers"], brief=True)[1]
-    where._listener.identity.world_size = 1
+    where._listener.identity.facts.world_size = 1
     assert where._collective(["_engine_run_backward"], brief=False) == (None, False)

@@ -21,7 +21,7 @@ MS = 1_000_000
 def sampler():
     """(A sampler whose notes wait to be read, its listener)."""
     listener = Listener(Identity("test"))
-    listener.identity.set_facts(rank=1)
+    listener.identity.set_facts(rank=1, world_size=2)
     listener.defer()
     return StackSampler(listener), listener
 
