@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import resource
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -316,3 +317,9 @@ def ptrace_scope() -> int:
 def boot_id() -> str:
     """Return the identity of this boot of the machine. It is read once: later, no descriptor may be free."""
     return read("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def allow_most_files() -> None:
+    """Raise this process's soft limit of open files and sockets, which is often 1,024, to the hard limit."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)

@@ -22,16 +22,15 @@ import time
 from pathlib import Path
 
 from ddpmon import proc, runs
-from ddpmon.attach import exit_code, jobs, log_notes, probe_code
+from ddpmon.attach import jobs, log_notes, probe_code
 from ddpmon.attach.process_entry import HOLD_S
 from ddpmon.attach.rank_entries import Entries
 from ddpmon.attach.signals import DETACH
-from ddpmon.launch import processes
+from ddpmon.launch import exit_traces, processes
 from ddpmon.launch.exit_traces import Stranger
 from ddpmon.launch.life import STOP_MARGIN_S
 from ddpmon.launch.run_file import RunFile
-from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog
-from ddpmon.launch.supervisor_process import become_supervisor
+from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog, become_supervisor
 from ddpmon.runs import Process
 from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
@@ -42,6 +41,7 @@ RESTART_S = 30.0
 """Seconds after the end of all ranks within which their launcher must end or start new ranks."""
 RANK_SEARCH_S = 2.0
 """Interval of the search for ranks that the launcher has started anew."""
+UNKNOWN = "the job has ended; ddpmon cannot see its exit code, because ddpmon did not start the job"
 ATTACH_SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
 
 journal = SupervisorLog(sys.stderr.fileno())
@@ -315,9 +315,21 @@ class Supervisor(Supervising):
             changes = {"error": self.why_left} if self.why_left else {"detached_at": time.time()}
             self.file.write_final(ended_at=run.unix_now(), attached=attached, **changes)
         else:
-            code, error = exit_code.exit_code(run, self.launcher, list(self.ranks.values()), self._wait_and_keep_hub)
+            code = None if run.stopping else self._exit_code()
+            error = UNKNOWN if code is None and not run.stopping else None
             self.file.write_final(ended_at=run.unix_now(), exit_code=code, error=error)
         self._until_written()
+
+    def _exit_code(self) -> int | None:
+        """Return the job's exit code: the launcher's, or of the ranks where there is no launcher; None if unknown.
+
+        It comes from the kernel. Where the kernel has none, it is 0 if every rank said goodbye without a failure.
+        """
+        codes = [each.exit_code() for each in ([self.launcher] if self.launcher else self.ranks.values())]
+        seen = [code for code in codes if code is not None]
+        if len(seen) == len(codes):
+            return exit_traces.shell_code(next((code for code in seen if code), 0))
+        return exit_traces.wait_for_exit_code(run=self.run, pause=self._wait_and_keep_hub)
 
     # --- the hub ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ddpmon.doctor import machine, network, places, terminal, training
-from ddpmon.doctor.attaching import attaching
 from ddpmon.doctor.check import Check, Level
 
 __all__ = ["Check", "Level", "examine"]
@@ -30,7 +29,7 @@ def examine(environ: Mapping[str, str], ranks: int | None = None) -> Iterator[Ch
     yield machine.shared_memory()
     yield machine.open_files(ranks or machine.cores_here())
     yield machine.ptrace()
-    yield attaching(environ)
+    yield machine.attaching(environ)
     yield from places.recordings()
     yield places.sockets()
     yield from network.interfaces(environ)

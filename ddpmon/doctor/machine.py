@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddpmon import numbers, proc
 from ddpmon.analysis.words import format_count
+from ddpmon.attach import obstacles, process_entry
 from ddpmon.doctor.check import Check, note, ok, problem
 from ddpmon.doctor.training import Torch
 from ddpmon.plain import plain
@@ -18,6 +20,7 @@ from ddpmon.plain import plain
 SHM = Path("/dev/shm")  # noqa: S108  looked at, not written to
 HOST_PIDS = "pid:[4026531836]"
 """The machine's own pid namespace, in which NVML reports pids (PROC_PID_INIT_INO in Linux's proc_ns.h)."""
+REMOTE_DEBUG = "PYTHON_DISABLE_REMOTE_DEBUG"
 SHM_SMALL_BYTES = 1 << 30
 """Shared memory below this number of bytes gets a note. Two workers that load images fill Docker's default of 64 MiB;
 the limit itself is an estimate.
@@ -162,3 +165,32 @@ def open_files(ranks: int) -> Check:
             "open files", f"a process may open {files} files, and ddpmon needs {needed}", f"ulimit -n {needed}"
         )
     return ok("open files", "no limit" if files == resource.RLIM_INFINITY else f"a process may open {files} files")
+
+
+def attaching(environ: Mapping[str, str]) -> Check:
+    """Check whether ddpmon attach --pid works for jobs that run this version of Python."""
+    version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    if sys.version_info >= process_entry.REMOTE:
+        how = "without a debugger, because Python itself can load the probe"
+        if environ.get(REMOTE_DEBUG):
+            return note(
+                "attach",
+                f"{REMOTE_DEBUG} is set, so ddpmon cannot attach to jobs that inherit this variable",
+                f"unset {REMOTE_DEBUG}",
+            )
+    elif (program := process_entry.debugger()) is None:
+        return note(
+            "attach", "ddpmon cannot attach to running jobs, because this machine has no gdb", obstacles.INSTALL_GDB
+        )
+    elif unfit := process_entry.unfit_debugger(program):
+        return note("attach", "ddpmon cannot attach to running jobs with the gdb of this machine", unfit)
+    else:
+        how = f"through {os.path.basename(program)}"
+    if os.geteuid() != 0 and proc.ptrace_scope():
+        scope = proc.ptrace_scope()
+        return note(
+            "attach",
+            f"ddpmon cannot attach to running jobs, because it has no permission to trace them (ptrace_scope {scope})",
+            obstacles.way_out(),
+        )
+    return ok("attach", f"ddpmon can attach to running jobs on {version}, {how}")

@@ -12,7 +12,7 @@ import time
 import msgspec
 import zmq
 
-from ddpmon import runs
+from ddpmon import proc, runs
 from ddpmon.analysis.processes.explanation import is_consequence
 from ddpmon.errors import DdpmonError
 from ddpmon.hub.alerts import Alerts
@@ -31,7 +31,6 @@ from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import Ask, FromRank, Hello, Snapshot, ToRank, ViewRequest
 from ddpmon.recording.collector import Collector
-from ddpmon.runs import open_files
 from ddpmon.store.endings import ends_here, whole_ending
 from ddpmon.store.parts import with_parts
 from ddpmon.store.processes import RankProcess
@@ -386,7 +385,7 @@ def main(run_id: str) -> int:
     # The hub ignores signals for the terminal or the launcher's process group. The supervisor ends it with SIGTERM.
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    open_files.allow_most()  # Each connection needs a descriptor, and a thousand other hubs may connect.
+    proc.allow_most_files()  # Each connection needs a descriptor, and a thousand other hubs may connect.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     try:

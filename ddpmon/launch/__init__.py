@@ -1,9 +1,9 @@
 """Starts, supervises and stops runs: the supervisor, torchrun's command line, and the end of all processes.
 
-before a start  prepare and spec check a request; torchrun, torchrun_env and slurm build the command for the nodes;
-                given_hub checks --hub; env loads the probe; joining lets several `ddpmon exec` share a run;
+before a start  prepare and spec check a request; torchrun and node_environment build the command;
+                given_hub checks --hub; probe_environment loads the probe; joining lets several `ddpmon exec` share a run;
                 last_launch stores the launch form
-the start       start, signing (the supervisor detaches), supervisor and its base, supervising
+the start       start, supervisor and its base, supervising (the supervisor detaches)
 during the run  run_file (run.json), run_processes, kept_process (restarts hub and drain),
                 drain with spool and boundedlog (the output of ranks)
 a stop          stop, life (the states of a run's end), processes (signals), remaining_processes, memory_kills

@@ -28,7 +28,7 @@ from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import spool
 from ddpmon.launch.boundedlog import FIRST_BYTES, LEAST_BYTES, RUN_BYTES, BoundedLog, bound_bytes
 from ddpmon.launch.spool import PlainFile, Spool
-from ddpmon.runs import Run, open_files
+from ddpmon.runs import Run
 
 DRAIN_PAUSE_S = 0.1
 SCAN_INTERVAL_S = 1.0
@@ -284,7 +284,7 @@ def main() -> None:
     """Drain the run that the command line names."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    open_files.allow_most()  # The drain needs two descriptors for each stream of each attempt.
+    proc.allow_most_files()  # The drain needs two descriptors for each stream of each attempt.
     try:
         most_bytes = bound_bytes(os.environ)
     except UsageError:  # `start` has already reported the error where the run was started.

@@ -11,6 +11,8 @@ import os
 import re
 import sqlite3
 import struct
+import time
+from collections.abc import Callable
 
 from ddpmon import proc, runs
 from ddpmon.runs import Process, Run, rotated_logs
@@ -23,6 +25,8 @@ _EXIT = 1 << 3
 """Bit of the mask that requests the wait status and confirms it. Needs Linux 6.15 and a process that was reaped."""
 _TABLE = re.compile(r"^(Failures|Root Cause)\b", re.MULTILINE)
 _TAIL_BYTES = 262_144
+GOODBYES_S = 5.0
+"""Longest time, in seconds, for the hub to record the goodbyes that ranks left behind."""
 
 
 class Stranger:
@@ -83,6 +87,19 @@ def exit_code(run: Run) -> int | None:
     if _TABLE.search(rotated_logs.tail(runs.run_dir(run.id) / "logs" / "launcher.log", _TAIL_BYTES)):
         return 1
     return 0 if all_said_goodbye(run) else None
+
+
+def wait_for_exit_code(run: Run, pause: Callable[[float], object]) -> int | None:
+    """Infer the exit code as `exit_code` does, but wait until the hub has recorded the goodbyes, for GOODBYES_S."""
+    deadline = time.monotonic() + GOODBYES_S
+    while (code := exit_code(run)) is None and run.world_size and time.monotonic() < deadline:
+        pause(0.1)
+    return code
+
+
+def shell_code(code: int) -> int:
+    """Return an exit code as a shell reports it: 128 plus the number for a signal."""
+    return 128 - code if code < 0 else code
 
 
 def all_said_goodbye(run: Run) -> bool:

@@ -29,13 +29,10 @@ from ddpmon.launch.kept_process import Draining
 from ddpmon.launch.life import Do, Life
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.run_processes import RunProcesses, ranks_of
-from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising, SupervisorLog
-from ddpmon.launch.supervisor_process import become_supervisor, shell_code
+from ddpmon.launch.supervising import ENDING_S, IDLE_S, STOPS, Supervising, SupervisorLog, become_supervisor
 from ddpmon.runs import Process, jobs
 
 SUPERVISOR_SIGNALS = STOPS | {signal.SIGCHLD}
-GOODBYES_S = 5.0
-"""Longest time, in seconds, for the hub to record the goodbyes that ranks left behind."""
 
 journal = SupervisorLog(sys.stderr.fileno())
 say = journal.write_line
@@ -198,7 +195,7 @@ class Supervisor(Supervising):
             code = os.waitstatus_to_exitcode(status)
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
-                self.exit_code = shell_code(code)
+                self.exit_code = exit_traces.shell_code(code)
                 if self._job_members():  # for processes that wait only for this command
                     self.file.change_fields(command_code=self.exit_code)
                 self._handle_command_end(at, by_signal=code < 0)
@@ -257,19 +254,12 @@ class Supervisor(Supervising):
     def _unseen_exit_code(self) -> int | None:
         """Return the exit code of a command that is not a child of this process: from the kernel, or inferred."""
         if self._command and (code := self._command.exit_code()) is not None:
-            return shell_code(code)
+            return exit_traces.shell_code(code)
         if self.run.command_code is not None:
             return self.run.command_code
         if not self._goodbyes_tell:
             return None
-        deadline = time.monotonic() + GOODBYES_S
-        while (
-            (code_left := exit_traces.exit_code(self.run)) is None
-            and self.run.world_size
-            and time.monotonic() < deadline
-        ):
-            self._wait_and_keep_hub(ENDING_S)
-        return code_left
+        return exit_traces.wait_for_exit_code(self.run, self._wait_and_keep_hub)
 
 
 def _close_stdin() -> None:

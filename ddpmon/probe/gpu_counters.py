@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from ddpmon.messages import GPU_COUNTERS, REASONS_JOIN
-from ddpmon.probe.gpu_users import others_on_gpu
+from ddpmon import proc
+from ddpmon.messages import GPU_COUNTERS, REASONS_JOIN, GpuUser
+from ddpmon.messages.competitors import MAX_GPU_USERS
+from ddpmon.messages.vocabulary import MAX_NAME
+from ddpmon.plain import utf8
 from ddpmon.probe.identity import Identity
 
 THROTTLES = (
@@ -28,6 +32,8 @@ SLOW_SAMPLES = 10
 UNCORRECTABLE = "uncorrectable ECC errors"
 MAX_XIDS = 16
 """Largest number of critical errors to read for one sample: a broken GPU may report them without end."""
+ADOPTING = "systemd"
+"""Name of a process, besides pid 1, that becomes the parent of orphaned processes."""
 
 
 class GpuCounters:
@@ -164,3 +170,27 @@ def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
 def throttles(reasons: int) -> str:
     """Return NVML's clocks event reasons in words; "" if none of them slows the GPU down."""
     return REASONS_JOIN.join(name for bits, name in THROTTLES if reasons & bits)
+
+
+def others_on_gpu(nvml: Any, handle: Any, run_id: str) -> list[GpuUser] | None:
+    """Return the other processes that compute on a GPU, those with the most memory first.
+
+    Returns None if NVML does not list this process: then it reports pids of another namespace.
+    """
+    try:
+        listed = {one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except nvml.NVMLError:
+        return None
+    if os.getpid() not in listed:
+        return None
+    del listed[os.getpid()]
+    users = [_described(pid, used or 0, run_id) for pid, used in listed.items()]
+    return sorted(users, key=lambda user: -user.used_bytes)[:MAX_GPU_USERS]
+
+
+def _described(pid: int, used_bytes: int, run_id: str) -> GpuUser:
+    environment, parent = proc.environment(pid), proc.parent(pid)
+    of_run = bool(run_id) and environment.get("DDPMON_RUN_ID") == run_id
+    is_orphan = parent == 1 or (parent > 1 and proc.program(parent) == ADOPTING)
+    left_over = is_orphan and not of_run and {"RANK", "MASTER_PORT"} <= environment.keys()
+    return GpuUser(pid, utf8(proc.program(pid))[:MAX_NAME], used_bytes, of_run, left_over)

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,8 +16,9 @@ from msgspec.structs import replace
 from ddpmon import tasks
 from ddpmon.messages import MAX_NAME, PROTOCOL, STAGE_CONNECTED, GpuUser, Hello
 from ddpmon.messages.competitors import MAX_GPU_ERRORS
-from ddpmon.probe.gpu_users import are_alike
 
+SAME_MEMORY_SHARE = 0.1
+"""Relative change of a process's GPU memory that is not reported, because each report is a message to the hub."""
 NOTES = 32
 NOTE_CHARACTERS = 300
 
@@ -93,7 +95,7 @@ class Identity:
 
     def set_gpu_users(self, users: list[GpuUser] | None) -> None:
         """Set the other processes that use memory of this rank's GPU. None means unknown, and changes nothing."""
-        if users is not None and not are_alike(self.facts.gpu_users, users):
+        if users is not None and not _are_alike(self.facts.gpu_users, users):
             self.set_facts(gpu_users=users)
 
     def take_group(self) -> None:
@@ -154,3 +156,11 @@ class Identity:
             if changed != self.facts:
                 self.facts = changed
                 self.version += 1
+
+
+def _are_alike(before: Sequence[GpuUser], now: Sequence[GpuUser]) -> bool:
+    """Return whether both lists have the same processes with about the same memory."""
+    earlier = {user.pid: user.used_bytes for user in before}
+    return earlier.keys() == {user.pid for user in now} and all(
+        abs(user.used_bytes - earlier[user.pid]) <= SAME_MEMORY_SHARE * earlier[user.pid] for user in now
+    )

@@ -15,17 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from ddpmon.messages import EVALUATION
-from ddpmon.probe.maybe_evaluation import MaybeEvaluation
-from ddpmon.probe.pauseclock import PauseClock
-from ddpmon.probe.records import (
-    DATA,
-    OTHER,
-    PAUSED,
-    Device,
-    Fetched,
-    RawPause,
-    RawStep,
-)
+from ddpmon.probe.pauseclock import MaybeEvaluation, PauseClock
+from ddpmon.probe.records import DATA, OTHER, PAUSED, Device, Fetched, RawPause, RawStep
 
 
 class StepClock(PauseClock):

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from ddpmon import proc
-from ddpmon.doctor.attaching import attaching
 from ddpmon.doctor.check import Level
+from ddpmon.doctor.machine import attaching
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="needs no debugger")

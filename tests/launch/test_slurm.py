@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import UsageError
-from ddpmon.launch import slurm
+from ddpmon.launch import node_environment
 from tests.conftest import ddpmon_program, wait_for
 
 STEP = {
@@ -25,12 +25,14 @@ STEP = {
 
 
 def test_a_task_of_a_step_knows_its_place_and_where_all_meet():
-    place = slurm.job_step_nodes(STEP)
+    place = node_environment.job_step_nodes(STEP)
     assert (place.count, place.rank, place.endpoint) == (4, 2, "gpu07:11880")
-    others = [slurm.job_step_nodes(STEP | {"SLURM_NODEID": str(node)}) for node in range(4)]
+    others = [node_environment.job_step_nodes(STEP | {"SLURM_NODEID": str(node)}) for node in range(4)]
     assert {other.endpoint for other in others} == {"gpu07:11880"}
-    assert slurm.job_step_nodes(STEP | {"SLURM_STEP_ID": "4"}).endpoint != place.endpoint, "two steps of a job at once"
-    assert slurm.job_step_nodes(STEP | {"SLURM_STEP_RESV_PORTS": "12004-12007"}).endpoint == "gpu07:12004"
+    assert node_environment.job_step_nodes(STEP | {"SLURM_STEP_ID": "4"}).endpoint != place.endpoint, (
+        "two steps of a job at once"
+    )
+    assert node_environment.job_step_nodes(STEP | {"SLURM_STEP_RESV_PORTS": "12004-12007"}).endpoint == "gpu07:12004"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_a_task_of_a_step_knows_its_place_and_where_all_meet():
     ],
 )
 def test_elsewhere_there_is_one_node(environment):
-    assert slurm.job_step_nodes(environment) is None
+    assert node_environment.job_step_nodes(environment) is None
 
 
 @pytest.mark.parametrize(
@@ -58,13 +60,13 @@ def test_elsewhere_there_is_one_node(environment):
     ],
 )
 def test_the_first_host_of_a_list(listed, first):
-    assert slurm.first_host(listed) == first
+    assert node_environment.first_host(listed) == first
 
 
 @pytest.mark.parametrize("listed", ["", ",a", "gpu[07", "gpu]07", "gpu[]", "gpu[1,]", "a[1][", "[[1]]"])
 def test_what_is_no_list_of_hosts_is_said(listed):
     with pytest.raises(UsageError, match="not a list of nodes"):
-        slurm.first_host(listed)
+        node_environment.first_host(listed)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.launch import torchrun_env
+from ddpmon.launch import node_environment
 
 POD = {
     "PET_NNODES": "4",
@@ -17,21 +17,21 @@ POD = {
 
 
 def test_a_pod_knows_its_place():
-    place = torchrun_env.nodes_from_environment(POD)
+    place = node_environment.nodes_from_environment(POD)
     assert (place.count, place.rank, place.endpoint) == (4, 3, "mnist-node-0-0.mnist:29400")
-    assert torchrun_env.ranks_per_node(POD) == "2"
+    assert node_environment.ranks_per_node(POD) == "2"
 
 
 def test_a_pod_of_as_many_as_there_happen_to_be_needs_no_number():
     pod = {name: value for name, value in POD.items() if name != "PET_NODE_RANK"} | {"PET_NNODES": "1:4"}
-    place = torchrun_env.nodes_from_environment(pod)
+    place = node_environment.nodes_from_environment(pod)
     assert (place.least, place.count, place.rank) == (1, 4, None)
-    assert torchrun_env.nodes_from_environment(pod | {"PET_NODE_RANK": "3"}).rank == 3
+    assert node_environment.nodes_from_environment(pod | {"PET_NODE_RANK": "3"}).rank == 3
 
 
 @pytest.mark.parametrize("environment", [{}, {"PET_NNODES": "1"}, {"PET_NNODES": "1:1"}, {"PET_NPROC_PER_NODE": "8"}])
 def test_elsewhere_there_is_one_node(environment):
-    assert torchrun_env.nodes_from_environment(environment) is None
+    assert node_environment.nodes_from_environment(environment) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_elsewhere_there_is_one_node(environment):
 )
 def test_where_all_meet(changed, endpoint):
     environment = {name: value for name, value in (POD | changed).items() if value is not None}
-    assert torchrun_env.nodes_from_environment(environment).endpoint == endpoint
+    assert node_environment.nodes_from_environment(environment).endpoint == endpoint
 
 
 @pytest.mark.parametrize(

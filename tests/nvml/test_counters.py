@@ -24,7 +24,7 @@ from ddpmon.doctor.check import Level
 from ddpmon.doctor.training import Torch
 from ddpmon.launch import spec
 from ddpmon.messages import GPU_COUNTERS, GpuUser, Sample
-from ddpmon.probe import gpu_counters, gpu_users
+from ddpmon.probe import gpu_counters
 from ddpmon.probe.devices import Sampler
 from ddpmon.probe.identity import Identity
 from tests.conftest import wait_for
@@ -179,7 +179,7 @@ def test_a_rank_whose_launcher_has_ended_is_left_over(
         adopts = Path(f"/proc/{rank}/stat")
         wait_for(lambda: adopts.read_text().split()[3] == Path(f"/proc/{service}/stat").read_text().split()[3])
         name = proc.program(proc.parent(rank))
-        monkeypatch.setattr(gpu_users, "ADOPTING", name)  # where these processes are in no container it has pid 1
+        monkeypatch.setattr(gpu_counters, "ADOPTING", name)  # where these processes are in no container it has pid 1
         nvml.set({"1.processes": f"{os.getpid()}:1000,{rank}:300,{service}:200"})
         read()
         assert identity.facts.gpu_users == [

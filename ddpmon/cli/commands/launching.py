@@ -128,14 +128,16 @@ def run(
     **places: str | None,
 ) -> int:
     """Start a script with torchrun."""
-    from ddpmon.launch import slurm, torchrun, torchrun_env
+    from ddpmon.launch import node_environment, torchrun
     from ddpmon.launch.given_hub import given_hub
     from ddpmon.launch.last_launch import form_for, store_form
     from ddpmon.launch.prepare import Asked, prepare_run
 
     by_environment = None
     if nnodes is None and node_rank is None and rdzv_endpoint is None:
-        by_environment = torchrun_env.nodes_from_environment(os.environ) or slurm.job_step_nodes(os.environ)
+        by_environment = node_environment.nodes_from_environment(os.environ) or node_environment.job_step_nodes(
+            os.environ
+        )
     nodes = by_environment or torchrun.node_options(nnodes or "1", node_rank, rdzv_endpoint)
     if hub is not None and nodes.count == 1:
         raise UsageError(
@@ -145,7 +147,7 @@ def run(
         script,
         list(args),
         module,
-        nproc if nproc is not None else torchrun_env.ranks_per_node(os.environ),
+        nproc if nproc is not None else node_environment.ranks_per_node(os.environ),
         name,
         nodes=nodes,
         max_restarts=max_restarts,
