@@ -25,6 +25,8 @@ _STAT_FIELDS = 50
 """Number of fields from the state to the exit status, which exists since Linux 3.5."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES = 65_536
+_LEAST_PIECE_BYTES = 2048
+"""The kernel returns long files in pieces of whole lines, which fill a page nearly. A shorter piece is the last one."""
 
 
 def read(path: str) -> bytes:
@@ -35,7 +37,7 @@ def read(path: str) -> bytes:
         return b""
     try:
         content = data = os.read(file, _READ_BYTES)
-        while data:  # The kernel returns some files in pieces of a page.
+        while len(data) >= _LEAST_PIECE_BYTES:
             data = os.read(file, _READ_BYTES)
             content += data
     except OSError:
@@ -135,12 +137,20 @@ def stat(pid: int | str) -> Stat | None:
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # The name before this may contain any character.
     if len(fields) < _STAT_FIELDS:
         return None
-    parent, group, session, *_ = map(int, fields[1:4])
-    user, system, *waited = map(int, fields[11:15])
-    own, threads, start, pages = user + system, int(fields[17]), int(fields[19]), int(fields[21])
-    core, status = int(fields[36]), int(fields[49])
-    cpu = own + sum(waited)
-    return Stat(fields[0].decode(), parent, group, session, own, cpu, threads, start, pages * _PAGE_BYTES, core, status)
+    own_ticks = int(fields[11]) + int(fields[12])
+    return Stat(
+        fields[0].decode(),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        own_ticks=own_ticks,
+        cpu_ticks=own_ticks + int(fields[13]) + int(fields[14]),
+        threads=int(fields[17]),
+        start_ticks=int(fields[19]),
+        rss_bytes=int(fields[21]) * _PAGE_BYTES,
+        core=int(fields[36]),
+        wait_status=int(fields[49]),
+    )
 
 
 def status(pid: int, name: str) -> str:
