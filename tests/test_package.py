@@ -19,7 +19,7 @@ from ddpmon.cli import command_line
 ROOT = Path(__file__).parent.parent
 NEEDED = (
     *("py.typed", "demo/run.json", "demo/telemetry.db.gz", "demo/stdout.0.log", "export/page/page.html"),
-    *("probe/inject/sitecustomize.py", "tui/app.py"),
+    *("inject/sitecustomize.py", "tui/app.py"),
 )
 """Files that no import misses: types for checkers, the demo, the page of the report, what Python loads in a rank."""
 WITHOUT_TORCH = """

@@ -12,7 +12,7 @@ from ddpmon.runs import Process
 _TORCH = b"/libtorch_python.so"
 _PROBE = b"/msgspec/"
 """Path of a library that the probe loads before it is armed, and that hardly any script loads."""
-_INJECT = "/ddpmon/probe/inject"
+_INJECT = "/ddpmon/inject"
 """Folder of ddpmon's sitecustomize."""
 _IGNORES = frozenset("EIS")
 """Flags with which Python does not run ddpmon's sitecustomize."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,8 @@ from typing import NoReturn
 
 from ddpmon import runs, tasks
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import probe_environment, spool
+from ddpmon.inject import ddpmon_spool
+from ddpmon.launch import probe_environment
 from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.start import start_run
 from ddpmon.runs import Run, jobs
@@ -111,22 +111,8 @@ def _join_run(run: Run, command: list[str], task: Task) -> NoReturn:
 
 def _print_into_the_run(run_id: str) -> None:
     """Redirect this process's output into the run's launcher.log. Raise OSError if that is impossible."""
-    made = spool.make_pipe(run_id, str(runs.socket_dir(run_id)), "launcher.log")
-    drain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        deadline = time.monotonic() + MAX_DRAIN_START_S
-        while True:
-            try:
-                drain.connect(str(runs.socket_dir(run_id) / "drain.sock"))
-            except OSError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(JOIN_POLL_S)
-            else:
-                break
-        socket.send_fds(drain, [b"\0"], [made])
-        for descriptor in (1, 2):
-            os.dup2(made, descriptor)
-    finally:
-        drain.close()
-        os.close(made)
+    folder, deadline = str(runs.socket_dir(run_id)), time.monotonic() + MAX_DRAIN_START_S
+    while not ddpmon_spool.drain_listens(folder) and time.monotonic() < deadline:
+        time.sleep(JOIN_POLL_S)
+    ddpmon_spool.replace(1, folder, run_id, "launcher.log")
+    os.dup2(1, 2)

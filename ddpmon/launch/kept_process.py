@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from ddpmon import runs
-from ddpmon.launch import processes, spool
+from ddpmon.inject import ddpmon_spool
+from ddpmon.launch import processes
 from ddpmon.launch.life import HUB_END_S
 from ddpmon.runs import Process
 
@@ -197,7 +198,7 @@ class Draining(KeptProcess):
         """
         if self._spool is None:
             try:
-                self._spool = spool.make_pipe(self._run_id, str(runs.socket_dir(self._run_id)), "launcher.log")
+                self._spool = ddpmon_spool.make_pipe(str(runs.socket_dir(self._run_id)), self._run_id, "launcher.log")
             except OSError as error:  # The folder is gone.
                 self._say(
                     f"cannot make a pipe ({error.strerror}), so the output of the ranks goes directly to launcher.log"

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpmon import runs
 from ddpmon.runs import job_key
 
-INJECT_DIR = Path(__file__).parent.parent / "probe" / "inject"
+INJECT_DIR = Path(__file__).parent.parent / "inject"
 """Folder with the sitecustomize.py that loads the probe, and with the modules that it needs before it imports ddpmon.
 """
 

@@ -1,15 +1,13 @@
 """Reads spools, into which the processes of a run print. Standard library only.
 
-A spool is a pipe (`ddpmon.probe.inject.ddpmon_spool` describes how it is made and named), or, where a process of the
+A spool is a pipe (`ddpmon.inject.ddpmon_spool` describes how it is made and named), or, where a process of the
 run could not make one, the plain file that torchrun opens for a rank.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -21,27 +19,11 @@ from ddpmon import proc
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PAGE = os.sysconf("SC_PAGESIZE")
 _NAME = re.compile(r".*/ddpmon (\S+) ([^/]+) [0-9a-f]{16} \(deleted\)", re.DOTALL)
-_PIPE_BYTES = (1 << 20, 1 << 18)
 _MOVED_BYTES = 1 << 20
 """Most bytes to read from one pipe before the next pipe is read."""
 _LOG = re.compile(r"launcher\.log|ranks/[^/]+/attempt_\d+/\d+/std(?:out|err)\.log")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-
-
-def make_pipe(run_id: str, folder: str, log: str) -> int:
-    """Make a pipe to print into, and return its descriptor. Its file in `folder` is deleted at once. Raises OSError."""
-    path = os.path.join(folder, f"ddpmon {run_id} {log.replace('/', '|')} {os.urandom(8).hex()}")
-    os.mkfifo(path, 0o600)
-    try:
-        made = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    finally:
-        os.unlink(path)
-    for size in _PIPE_BYTES:
-        with contextlib.suppress(OSError):  # The pipes of this user have reached their total limit.
-            fcntl.fcntl(made, fcntl.F_SETPIPE_SZ, size)
-            break
-    return made
 
 
 def is_log(path: str) -> bool:

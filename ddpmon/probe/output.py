@@ -15,9 +15,9 @@ import os
 import sys
 import termios
 import time
-from types import ModuleType
 
 from ddpmon import proc
+from ddpmon.inject import ddpmon_spool
 from ddpmon.messages.folder import EXEC
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
@@ -33,14 +33,14 @@ _untold: dict[int, int] = {}
 def keep_apart(rank: int, restart: int) -> None:
     """Redirect output from launcher.log to the rank's own logs. Never raises."""
     try:
-        spool = _spools()
-        shared = f"/{spool.name('launcher.log')}"
+        folder, run_id = ddpmon_spool.run_of_environment()
+        shared = f"/{ddpmon_spool.prefix(run_id, 'launcher.log')}"
         for descriptor, name in _STREAMS:
             if shared in proc.descriptor_link(descriptor):
                 with contextlib.suppress(Exception):  # The script may have replaced the stream.
                     getattr(sys, name).flush()
-                spool.replace(descriptor, f"ranks/{EXEC}/attempt_{restart}/{rank}/{name}.log")
-    except (OSError, KeyError, ImportError):
+                ddpmon_spool.replace(descriptor, folder, run_id, f"ranks/{EXEC}/attempt_{restart}/{rank}/{name}.log")
+    except (OSError, KeyError):
         return  # No drain listens, or stdout is closed; the output stays where it was.
 
 
@@ -51,18 +51,15 @@ def relieve() -> None:
     """
     for descriptor, _ in _STREAMS:
         with contextlib.suppress(OSError, KeyError):
-            if not _is_spool(descriptor):
+            folder, run_id = ddpmon_spool.run_of_environment()
+            if f"/ddpmon {run_id} " not in proc.descriptor_link(descriptor):
                 continue
             if _held_bytes(descriptor) < _NEARLY_FULL * fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ):
                 _full_since.pop(descriptor, None)
                 continue
             now = time.monotonic()
-            if now - _full_since.setdefault(descriptor, now) >= _GRACE_S and not _spools().drain_listens():
+            if now - _full_since.setdefault(descriptor, now) >= _GRACE_S and not ddpmon_spool.drain_listens(folder):
                 _drop(descriptor)
-
-
-def _is_spool(descriptor: int) -> bool:
-    return f"/ddpmon {os.environ['DDPMON_RUN_ID']} " in proc.descriptor_link(descriptor)
 
 
 def _held_bytes(descriptor: int) -> int:
@@ -81,10 +78,3 @@ def _drop(descriptor: int) -> None:
         del _untold[descriptor]
     finally:
         os.close(end)
-
-
-def _spools() -> ModuleType:
-    """Return the module beside sitecustomize, which imports nothing of ddpmon."""
-    from ddpmon.probe.inject import ddpmon_spool
-
-    return ddpmon_spool

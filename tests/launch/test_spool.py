@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from ddpmon.inject import ddpmon_spool
 from ddpmon.launch import spool
 
 RUN = "20260101-000001-0001"
@@ -16,7 +17,7 @@ RUN = "20260101-000001-0001"
 def printed(request, tmp_path):
     """The writing end of a spool."""
     if request.param == "pipe":
-        made = spool.make_pipe(RUN, str(tmp_path), "launcher.log")
+        made = ddpmon_spool.make_pipe(str(tmp_path), RUN, "launcher.log")
         assert not list(tmp_path.iterdir())
     else:
         made = os.open(tmp_path / "stdout.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -67,7 +67,7 @@ def test_the_command_sees_the_probes_environment_an_empty_stdin_and_default_sign
     started.until_gone()
     path, run_id, socket, first, second, folder = started.log("launcher").splitlines()[:6]
     assert folder == str(started.folder)
-    assert path.endswith("/ddpmon/probe/inject:/somewhere")
+    assert path.endswith("/ddpmon/inject:/somewhere")
     assert run_id == started.id
     assert socket == runs.ingest_address(started.id)
     assert (first, second) == ("True True", "True set()")

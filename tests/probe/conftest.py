@@ -27,7 +27,7 @@ from tests.deadlines import Deadline, busy_factor
 if TYPE_CHECKING:
     from ddpmon.probe.stepclock import StepClock
 
-INJECT = Path(ddpmon.__file__).parent / "probe" / "inject"
+INJECT = Path(ddpmon.__file__).parent / "inject"
 SCRIPTS = Path(__file__).parent / "scripts"
 
 

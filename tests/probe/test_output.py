@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from ddpmon import runs
+from ddpmon.inject import ddpmon_spool
 from ddpmon.launch import spool
 from ddpmon.recording.recording import Recording
 from ddpmon.runs.logs import LAUNCHER, Log, Reader
@@ -52,7 +53,7 @@ class Spools:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.launcher = spool.make_pipe(RUN, str(folder), "launcher.log")
+        self.launcher = ddpmon_spool.make_pipe(str(folder), RUN, "launcher.log")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(folder / "drain.sock"))
         self.listener.listen()
