@@ -40,51 +40,38 @@ def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0, *, hu
         hub_given: True if the run has ranks on other machines, whose hubs know the root hub's address.
 
     """
-
-    def act() -> None:
-        settings = RunSettings(run_id, socket, folder, alone=not hub_given, hub_given=hub_given, attached=True)
-        _answer(reply, lambda: _arm(settings, ranks))
-
-    _when_quiet(reply, act)
+    settings = RunSettings(run_id, socket, folder, alone=not hub_given, hub_given=hub_given, attached=True)
+    _when_quiet(reply, lambda: _write(reply, {"ok": True, **_arm(settings, ranks)}))
 
 
 def disarm(reply: str) -> None:
     """Remove the probe from this process; the answer is written once nothing of it is left."""
-
-    def act() -> None:
-        try:
-            _disarm(reply)
-        except Exception as error:
-            _write(reply, _refusal(error))
-
-    _when_quiet(reply, act)
+    _when_quiet(reply, lambda: _disarm(reply))
 
 
 def _when_quiet(reply: str, act: Callable[[], None]) -> None:
-    def give_up() -> None:
-        _write(reply, {"ok": False, "error": "ddpmon could not add its hooks to an optimizer; try again"})
+    """Call `act` at the next suitable moment, and answer with the error if it raises one."""
+
+    def refuse(error: Exception) -> None:
+        expected = isinstance(error, _CannotWatchError)
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        frames = [] if expected else traceback.extract_tb(error.__traceback__)[-3:]
+        where = [f"{one.filename}:{one.lineno}" for one in frames]
+        _write(reply, {"ok": False, "error": " ".join(text.split()), "where": where})
+
+    def attempt() -> None:
+        try:
+            act()
+        except Exception as error:
+            refuse(error)
 
     try:
         from ddpmon.probe.safe_moment import when_quiet
 
-        when_quiet(act, give_up)
+        busy = _CannotWatchError("ddpmon could not add its hooks to an optimizer; try again")
+        when_quiet(attempt, lambda: refuse(busy))
     except Exception as error:
-        _write(reply, _refusal(error))
-
-
-def _answer(reply: str, act: Callable[[], dict[str, Any]]) -> None:
-    try:
-        facts = {"ok": True, **act()}
-    except Exception as error:
-        facts = _refusal(error)
-    _write(reply, facts)
-
-
-def _refusal(error: Exception) -> dict[str, Any]:
-    text = str(error) if isinstance(error, _CannotWatchError) else f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    where = [] if isinstance(error, _CannotWatchError) else [f"{one.filename}:{one.lineno}" for one in frames]
-    return {"ok": False, "error": " ".join(text.split()), "where": where}
+        refuse(error)
 
 
 def _write(reply: str, facts: dict[str, Any]) -> None:

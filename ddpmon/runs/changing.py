@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ddpmon.errors import DdpmonError, RunNotFoundError, UsageError
 from ddpmon.runs.folders import home, private_dir, run_dir, runs_dir
+from ddpmon.runs.lock import lock_within
 from ddpmon.runs.lookup import all_runs
 from ddpmon.runs.private_files import write
 from ddpmon.runs.run import Run, load
@@ -82,29 +81,10 @@ def _alone(run_id: str) -> Iterator[None]:
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
     try:
-        _lock(lock)
+        lock_within(lock, LOCK_S)  # On failure, go on: a supervisor must not hang if another writer was stopped.
         yield
     finally:
         os.close(lock)
-
-
-def _lock(file: int) -> None:
-    """Wait for a lock, at most LOCK_S, because a supervisor must not hang if another writer was stopped.
-
-    On a file system without locks, this does nothing. Two writers at the same moment are rare.
-    """
-    deadline = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return
-            time.sleep(0.01)
-        except OSError:
-            return
-        else:
-            return
 
 
 def rename(run: Run, name: str) -> Run:

@@ -30,22 +30,29 @@ def hold(run_id: str) -> int:
 
     """
     file = os.open(_path(run_id), os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + TRIES_S
-    try:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise DdpmonError(f"run {run_id} already has a supervisor process") from None
-                time.sleep(0.01)
-            except OSError:
-                return file
-            else:
-                return file
-    except BaseException:
+    if not lock_within(file, TRIES_S):
         os.close(file)
-        raise
+        raise DdpmonError(f"run {run_id} already has a supervisor process")
+    return file
+
+
+def lock_within(file: int, seconds: float) -> bool:
+    """Lock a file, and wait at most so long while another process has it; return False if it still has it.
+
+    On a file system without locks, this does nothing, and returns True.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        except OSError:
+            return True
+        else:
+            return True
 
 
 def held(run_id: str) -> bool:
