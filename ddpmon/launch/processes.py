@@ -7,7 +7,7 @@ import ctypes
 import errno
 import os
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from ddpmon import proc
@@ -119,45 +119,28 @@ def reap_if_ended(child: Process) -> bool:
     return pid != 0
 
 
-def send_signal(process: Process, number: signal.Signals) -> None:
-    """Send a signal to a process, unless its pid belongs to another process by now."""
-    _send_by_pidfd(process, number, lambda: os.kill(process.pid, number))
+def send_signal(process: Process, number: signal.Signals, *, to_group: bool = False) -> None:
+    """Send a signal to a process, unless its pid belongs to another process by now.
 
-
-def send_group(process: Process, number: signal.Signals) -> None:
-    """Send a signal to a process and its whole process group, as Ctrl-C in a terminal does."""
-    _send_by_pidfd(process, number, lambda: os.killpg(process.pid, number), PIDFD_SIGNAL_PROCESS_GROUP)
-
-
-def _send_by_pidfd(process: Process, number: signal.Signals, otherwise: Callable[[], None], flags: int = 0) -> None:
-    """Send a signal through a pidfd, so that it cannot reach another process that has the same pid by now.
-
-    Args:
-        process: The process.
-        number: The signal.
-        otherwise: Sends the signal on a kernel without pidfds, or without these flags.
-        flags: Flags of pidfd_send_signal.
-
+    It goes through a pidfd, except on a kernel without pidfds, or without signals to groups through them. to_group:
+    signal the whole process group, as Ctrl-C in a terminal does.
     """
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    flags, kill = (PIDFD_SIGNAL_PROCESS_GROUP, os.killpg) if to_group else (0, os.kill)
+    with contextlib.ExitStack() as opened, contextlib.suppress(ProcessLookupError, PermissionError):
+        file = None
         try:
             file = os.pidfd_open(process.pid)
+            opened.callback(os.close, file)
         except OSError as error:
             if error.errno not in {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EMFILE, errno.ENFILE}:
                 return
-            file = None
+        if not process.alive():
+            return
         try:
-            if not process.alive():
-                return
-            if file is None:
-                otherwise()
-                return
-            try:
-                signal.pidfd_send_signal(file, number, None, flags)
-            except OSError as error:
-                if error.errno not in {errno.ENOSYS, errno.EINVAL}:
-                    raise
-                otherwise()
-        finally:
             if file is not None:
-                os.close(file)
+                signal.pidfd_send_signal(file, number, None, flags)
+                return
+        except OSError as error:
+            if error.errno not in {errno.ENOSYS, errno.EINVAL}:
+                raise
+        kill(process.pid, number)

@@ -90,10 +90,7 @@ class RunProcesses:
             self._terminated.update(listeners if catch else ())
         elif agent is not None and alive:
             # Send SIGTERM to the launcher alone: the group includes DataLoader workers, which ranks may need to save.
-            if catch:
-                processes.send_signal(agent, number)
-            else:
-                processes.send_group(agent, number)
+            processes.send_signal(agent, number, to_group=not catch)
             self._passing_on = number, time.monotonic()
             booted_s = time.clock_gettime(time.CLOCK_BOOTTIME)
             self._known_until_ticks = (booted_s - FORKING_S) * os.sysconf("SC_CLK_TCK")

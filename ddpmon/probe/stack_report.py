@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,8 +28,10 @@ from ddpmon.probe.every_step import EveryStep
 from ddpmon.probe.records import OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import CodeType, FrameType
+
+    Line = tuple[CodeType, int]
 
 OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
@@ -38,6 +41,8 @@ OVERDUE_SHARE = 0.25
 OVERDUE_INTERVAL_S = 2.0
 """Interval in seconds at which a rank whose step is overdue sends its stack without a request."""
 FRAME_CHARS = 200
+MAX_WALKED_FRAMES = 2 * MAX_FRAMES
+"""Number of frames to read of a stack, of which those of the probe and of imports are left out."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -119,7 +124,9 @@ class StackReporter:
         """Return the training thread's current stack."""
         listener, clock = self._listener, self._listener.clock
         brief, self._asked, self._brief = self._brief, False, False
-        frames, own, library, lines = _walk(self._frame())
+        stack = _stack(self._frame())
+        lines = without_probe(stack)
+        frames, own = place_frames(lines)
         issued = collectives.last_sequence_numbers()
         if not brief:
             self._reported_at = now
@@ -130,8 +137,10 @@ class StackReporter:
             self._scopes = []
         elif self._recorded is None and not brief:
             self._recorded = collectives.unfinished_or_last()
-            self._scopes = [scope for line in lines for scope in source_scopes.enclosing_line(*line)][:MAX_SCOPES]
-        collective, blocked = self._collective(library, brief=brief)
+            own_lines = ((index, *lines[index]) for index in own)
+            around = (source_scopes.enclosing_line(code.co_filename, line, index) for index, code, line in own_lines)
+            self._scopes = list(islice(chain.from_iterable(around), MAX_SCOPES))
+        collective, blocked = self._collective(_torch_functions(stack), brief=brief)
         return Stack(
             rank=listener.identity.facts.rank,
             pid=os.getpid(),
@@ -140,7 +149,7 @@ class StackReporter:
             since_us=clock.part.start // 1000,
             phase=min(clock.phase, OTHER),
             frames=frames,
-            own=own,
+            own=own[0] if own else None,
             collective=collective,
             blocked=blocked,
             issued=issued,
@@ -191,50 +200,31 @@ def _timeout_s(collective: Collective | None) -> float | None:
     return timeouts.pop() if len(timeouts) == 1 else None
 
 
-def _walk(frame: FrameType | None) -> tuple[list[str], int | None, list[str], list[tuple[str, int, int]]]:
-    """Return a stack's frames, the index of the first frame outside libraries, torch's innermost functions, and places.
-
-    Frames and functions have the innermost first. Places are (file, line, index) of each frame outside libraries. This
-    reads neither variables nor source.
-    """
-    frames: list[str] = []
-    lines: list[tuple[str, int, int]] = []
-    own = None
-    library: list[str] = []
-    inside_torch = True
-    while frame is not None and len(frames) < MAX_FRAMES:
-        code = frame.f_code
-        file = code.co_filename
-        if file.startswith(IMPORTLIB):
-            inside_torch = False
-        elif not file.startswith(_OURS):
-            name, is_library = _place(file)
-            if not is_library:
-                own = len(frames) if own is None else own
-                lines.append((file, frame.f_lineno, len(frames)))
-            inside_torch = inside_torch and file.startswith(_TORCH)
-            if inside_torch:
-                library.append(code.co_name)
-            frames.append(f"{name}:{frame.f_lineno} {code.co_qualname}"[:FRAME_CHARS])
+def _stack(frame: FrameType | None) -> list[Line]:
+    """Return the code and line of each frame of a stack, the innermost first. This reads no variables and no source."""
+    lines: list[Line] = []
+    while frame is not None and len(lines) < MAX_WALKED_FRAMES:
+        lines.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    return frames, own, library, lines
+    return lines
 
 
-def place_frames(lines: Iterable[tuple[CodeType, int]]) -> tuple[list[str], list[int]]:
-    """Return frames in the form of a Stack message, and the indices of those outside libraries.
+def _torch_functions(stack: Iterable[Line]) -> list[str]:
+    """Return the names of torch's functions at the inner end of a stack."""
+    inner = takewhile(lambda line: line[0].co_filename.startswith((_OURS, _TORCH)), stack)
+    return [code.co_name for code, _ in inner if not code.co_filename.startswith(_OURS)]
 
-    lines: code and line of each frame, the innermost first.
-    """
-    frames: list[str] = []
-    own: list[int] = []
-    for code, line in lines:
-        file = code.co_filename
-        if not file.startswith((_OURS, IMPORTLIB)):
-            name, is_library = _place(file)
-            if not is_library:
-                own.append(len(frames))
-            frames.append(f"{name}:{line} {code.co_qualname}"[:FRAME_CHARS])
-    return frames, own
+
+def without_probe(stack: Iterable[Line]) -> list[Line]:
+    """Return the frames to report, without those of ddpmon and of imports."""
+    kept = (line for line in stack if not line[0].co_filename.startswith((_OURS, IMPORTLIB)))
+    return list(islice(kept, MAX_FRAMES))
+
+
+def place_frames(lines: Sequence[Line]) -> tuple[list[str], list[int]]:
+    """Return frames in the form of a Stack message, and the indices of those outside libraries."""
+    frames = [f"{_place(code.co_filename)[0]}:{line} {code.co_qualname}"[:FRAME_CHARS] for code, line in lines]
+    return frames, [index for index, (code, _) in enumerate(lines) if not _place(code.co_filename)[1]]
 
 
 @functools.lru_cache(maxsize=1024)

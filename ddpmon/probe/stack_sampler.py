@@ -22,7 +22,7 @@ from ddpmon.messages.dumps import parse_frames as dumped_frames
 from ddpmon.probe import counters
 from ddpmon.probe.data_readers import DataReaders
 from ddpmon.probe.records import OTHER, RawStep
-from ddpmon.probe.stack_report import place_frames, places
+from ddpmon.probe.stack_report import place_frames, places, without_probe
 from ddpmon.probe.stack_timer import StackTimer
 from ddpmon.probe.step_records import parts
 from ddpmon.probe.worker_sampler import WorkerSampler
@@ -232,7 +232,7 @@ def _merged(stacks: list[tuple[tuple[int, Key], int]]) -> list[SampledStack]:
         if isinstance(key, bytes):
             frames, own = dumped_frames(key, known)
         else:
-            frames, own = place_frames((code, _line(code, instruction)) for code, instruction in key)
+            frames, own = place_frames(without_probe((code, _line(code, instruction)) for code, instruction in key))
         merged[phase, tuple(_short(frame) for frame in frames), tuple(own)] += count
     return [SampledStack(phase, count, list(frames), list(own)) for (phase, frames, own), count in merged.most_common()]
 

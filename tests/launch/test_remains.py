@@ -115,25 +115,25 @@ def is_alive(process):
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 Process.alive = is_alive
 meant = Process.of(child())
-getattr(processes, sys.argv[1])(meant, signal.SIGTERM)
+processes.send_signal(meant, signal.SIGTERM, to_group=sys.argv[1] == "group")
 print(next(line for line in open(f"/proc/{meant.pid}/status") if line.startswith("ShdPnd")).split()[1])
 os.kill(meant.pid, signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("send", ["send_signal", "send_group"])
-def test_a_pid_that_is_given_to_another_in_the_last_moment_is_not_signalled(other_namespace, send):
+@pytest.mark.parametrize("to", ["process", "group"])
+def test_a_pid_that_is_given_to_another_in_the_last_moment_is_not_signalled(other_namespace, to):
     done = subprocess.run(
-        [*other_namespace, sys.executable, "-c", REUSED, send], capture_output=True, text=True, check=False, timeout=60
+        [*other_namespace, sys.executable, "-c", REUSED, to], capture_output=True, text=True, check=False, timeout=60
     )
     if "ns_last_pid" in done.stderr:
         pytest.skip("pids cannot be chosen here")
     assert (done.stdout, done.stderr) == (f"{0:016x}\n", ""), "no signal is pending"
 
 
-@pytest.mark.parametrize("send", ["send_signal", "send_group"])
+@pytest.mark.parametrize("to_group", [False, True])
 @pytest.mark.parametrize("refused", ["pidfd_open", "pidfd_send_signal"])
-def test_a_kernel_without_pidfds_signals_as_ever(monkeypatch, send, refused):
+def test_a_kernel_without_pidfds_signals_as_ever(monkeypatch, to_group, refused):
     from ddpmon.launch import processes
 
     def no_such_call(*_):
@@ -141,5 +141,5 @@ def test_a_kernel_without_pidfds_signals_as_ever(monkeypatch, send, refused):
 
     monkeypatch.setattr(os if refused == "pidfd_open" else signal, refused, no_such_call)
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as sleeper:
-        getattr(processes, send)(wait_for(lambda: runs.Process.of(sleeper.pid)), signal.SIGTERM)
+        processes.send_signal(wait_for(lambda: runs.Process.of(sleeper.pid)), signal.SIGTERM, to_group=to_group)
         assert sleeper.wait(30) == -signal.SIGTERM
