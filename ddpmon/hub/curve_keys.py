@@ -18,7 +18,7 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
-from ddpmon.hub.receiving import Socket
+from ddpmon.hub.sockets import Socket
 from ddpmon.messages.ranks import Key
 from ddpmon.runs import plain_file, private_files
 

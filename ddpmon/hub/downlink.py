@@ -17,7 +17,7 @@ from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import IN_FLIGHT
 from ddpmon.hub.curve_keys import DOMAIN, UNNUMBERED, Admission, Keys, curve_socket
-from ddpmon.hub.receiving import Socket
+from ddpmon.hub.sockets import Socket
 from ddpmon.messages import AskedOfRank, PrintedView, ToRank, Welcome, WireError, encode
 from ddpmon.messages import nodes as link
 from ddpmon.messages.vocabulary import MAX_WORLD

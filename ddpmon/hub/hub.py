@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import time
+from functools import partial
 
 import msgspec
 import zmq
@@ -23,9 +24,8 @@ from ddpmon.hub.nodes import MAX_NODES_END_S, Nodes
 from ddpmon.hub.opening import open_recording
 from ddpmon.hub.processes import Processes, StepCounters
 from ddpmon.hub.profile_requests import ProfileRequests
-from ddpmon.hub.receiving import Ingest
 from ddpmon.hub.sample_requests import SampleRequests
-from ddpmon.hub.sockets import Sockets
+from ddpmon.hub.sockets import Sockets, process_messages, send_to_rank
 from ddpmon.hub.stack_requests import StackRequests
 from ddpmon.hub.usual_speed import UsualSpeed
 from ddpmon.hub.viewers import Viewers
@@ -73,9 +73,8 @@ class Hub:
             self._sockets.close()
             raise
         self._epoch = secrets.token_hex(4)
-        self._ingest = Ingest(self._sockets.ingest)
         self._collector = Collector(self._store, self._recorder, self._epoch, self._answer, self._accept)
-        self._nodes = Nodes(self._store, self._collector, self._ingest.send_to_rank)
+        self._nodes = Nodes(self._store, self._collector, partial(send_to_rank, self._sockets.ingest))
         self._viewers = Viewers(
             self._sockets.view,
             self._build,
@@ -281,11 +280,11 @@ class Hub:
         )
 
     def _receive(self, now: float) -> int:
-        return self._ingest.process_messages(self._collector, now, time.time())
+        return process_messages(self._sockets.ingest, self._collector, now, time.time())
 
     def _answer(self, identity: bytes, message: ToRank) -> None:
         if not self._nodes.answer(identity, message):
-            self._ingest.send_to_rank(identity, message)
+            send_to_rank(self._sockets.ingest, identity, message)
 
     def _accept(self, process: RankProcess, message: FromRank) -> None:
         self._nodes.accept(process, message)

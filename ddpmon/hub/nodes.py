@@ -18,7 +18,7 @@ from ddpmon.addresses import bracketed, own_for_others, split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.downlink import Downlink
 from ddpmon.hub.rank_output import RankOutput
-from ddpmon.hub.receiving import Socket
+from ddpmon.hub.sockets import Socket
 from ddpmon.hub.uplink import MIN_BUNDLE_INTERVAL_S, Uplink
 from ddpmon.hub.viewers import Viewers
 from ddpmon.messages import AskedOfRank, Card, FromRank, Meeting, PrintedView, ToRank

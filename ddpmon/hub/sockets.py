@@ -1,19 +1,24 @@
-"""The hub's two sockets, which only one hub of a run owns at a time."""
+"""The hub's two sockets, which only one hub of a run owns at a time, and the messages on them with their senders."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import zmq
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.hub.receiving import Socket
+from ddpmon.messages import ToRank, encode
 from ddpmon.messages.folder import MAX_FOLDER_FRAME_BYTES
+from ddpmon.recording.collector import Collector
+from ddpmon.store.peers import Peer
 
+Socket = zmq.Socket[bytes]
 REPLY_KIB = 64
 LAST_WORDS_MS = 500
 RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
@@ -119,3 +124,49 @@ class Sockets:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def receive_message(socket: Socket) -> tuple[list[bytes], Peer]:
+    """Return a message (the connection's name and the frames) and its sender, or raise zmq.Again if there is none."""
+    first, *others = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+    return [first.bytes, *(frame.bytes for frame in others)], _peer_of(first)
+
+
+def _peer_of(frame: zmq.Frame) -> Peer:
+    """Return the process at the other end of the connection on which a frame arrived."""
+    try:
+        return _peer_at(str(frame.get("Peer-Address")))
+    except zmq.ZMQError:
+        return Peer(0)
+
+
+@lru_cache(maxsize=4096)
+def _peer_at(address: str) -> Peer:
+    """Return the peer at ZeroMQ's address of an ipc connection, HOST:UID:GID:PID."""
+    pid = address.rpartition(":")[2]
+    return Peer(int(pid) if pid.isdecimal() else 0)
+
+
+FRAMES_PER_TURN = 500
+MAX_FRAMES_TURN_S = 0.1
+"""Longest time in seconds for which frames are processed in one turn, because viewers wait meanwhile."""
+
+
+def process_messages(socket: Socket, collector: Collector, now: float, unix: float) -> int:
+    """Pass messages that ranks have sent to the collector, as many as fit into a turn, and return their number."""
+    end = time.monotonic() + MAX_FRAMES_TURN_S
+    count = 0
+    while count < FRAMES_PER_TURN and time.monotonic() < end:
+        try:
+            frames, peer = receive_message(socket)
+        except zmq.Again:
+            break
+        count += 1
+        collector.process_message(frames, now, unix, peer)
+    return count
+
+
+def send_to_rank(socket: Socket, identity: bytes, message: ToRank) -> None:
+    """Send a message to a connected rank. If it is lost because the rank does not read, the rank asks again."""
+    with suppress(zmq.ZMQError):
+        socket.send_multipart([identity, encode(message)], zmq.NOBLOCK)

@@ -15,7 +15,7 @@ from ddpmon.addresses import split
 from ddpmon.hub import curve_keys
 from ddpmon.hub.bundles import Bundles
 from ddpmon.hub.curve_keys import Keys, curve_socket
-from ddpmon.hub.receiving import Socket
+from ddpmon.hub.sockets import Socket
 from ddpmon.messages import AskedOfRank, Batch, Card, FromRank, Hello, Meeting, PrintedView, WireError, encode
 from ddpmon.messages import nodes as link
 from ddpmon.store.processes import RankProcess

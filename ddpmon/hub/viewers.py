@@ -11,7 +11,7 @@ import zmq
 
 from ddpmon.hub.changes import Sent
 from ddpmon.hub.cpu_budget import CpuBudget
-from ddpmon.hub.receiving import Socket, receive_message
+from ddpmon.hub.sockets import Socket, receive_message
 from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_viewer
 
 SNAPSHOT_INTERVAL_S = 0.5

@@ -13,15 +13,18 @@ from ddpmon.analysis.over_time.heat import LATE, least_cell
 from ddpmon.analysis.over_time.rank_groups import group_ranks
 from ddpmon.analysis.over_time.rank_history import own_courses, rank_courses, sync_courses
 from ddpmon.analysis.processes.hangs import why_no_stack
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.what_if import timeline
 from ddpmon.analysis.steps.world import World
 from ddpmon.messages import (
+    COST_STEPS,
     HEAT_JUDGED,
     HEAT_METRICS,
     HEAT_MOMENTS,
     NOTABLE,
     OWN_PHASES,
     PHASES,
+    CostView,
     Course,
     CoursesView,
     HeatRow,
@@ -41,9 +44,9 @@ from ddpmon.messages import (
     ViewRequest,
 )
 from ddpmon.plain import utf8
-from ddpmon.store.costs import cost_view
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
+from ddpmon.store.view import all_reduce_view
 
 NO_PROFILE = ProfileView(0, [], waits=False, rows=[])
 _HOT = {"wait": 0.5, "gpu": 0.5}
@@ -60,7 +63,7 @@ def with_parts(shot: Snapshot, store: Store, view_request: ViewRequest) -> Snaps
         if view_request.heat
         else None,
         timeline=_timeline(store, view_request.timeline) if view_request.timeline else None,
-        cost=cost_view(store, view_request.cost) if view_request.cost else None,
+        cost=_cost(store, view_request.cost) if view_request.cost else None,
         inspect=inspect_view(store, view_request.inspect.listed[0], view_request.inspect)
         if view_request.inspect
         else None,
@@ -210,6 +213,25 @@ def _longest(store: Store, world: World) -> list[LongStep]:
         length_ms = round(float(kept.step_ms[0]), 3)
         longest.append(LongStep(int(kept.step[0]), length_ms, rank, PHASES[worst], round(float(over[worst]), 3)))
     return longest
+
+
+def _cost(store: Store, over: str) -> CostView | None:
+    """Return the cost of all-reduce, or None before the first step.
+
+    Args:
+        store: The run.
+        over: One of COST_WINDOWS, which selects the steps.
+
+    """
+    world = store.last_steps(COST_STEPS) if over == "last" else store.world
+    sums = store.since_start.sums if over == "start" else None if world is None else StepSums.from_world(world)
+    if sums is None:
+        return None
+    shown = CostView(over, (sums.first, sums.last), sums.steps, None, None)
+    if len(sums.ranks) < 2 or "wait" in store.registry.unmeasured:
+        return shown
+    all_reduce = all_reduce_view(store, sums, world if over != "start" else None)
+    return CostView(shown.over, shown.window, shown.steps, all_reduce, sums.efficiency, *sums.slowest_rank)
 
 
 def inspect_view(store: Store, rank: int, request: SeriesRequest) -> InspectView:

@@ -10,8 +10,11 @@ import msgspec
 
 from ddpmon.analysis.kinds import kind_of
 from ddpmon.analysis.processes.conditions import Conditions
-from ddpmon.analysis.processes.parallelism import measured_sentence
+from ddpmon.analysis.processes.parallelism import measured_sentence, with_ddp
+from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.summary import Summary, loss_trend, summarise
+from ddpmon.analysis.steps.what_if import gain_with_even_transfer
+from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.words import format_count
 from ddpmon.messages import (
     END_STATES,
@@ -19,6 +22,10 @@ from ddpmon.messages import (
     QUANTITIES,
     SAMPLED,
     STAGES,
+    SYNC_COLLECTIVE,
+    SYNC_GRADIENTS,
+    SYNC_KINDS,
+    AllReduceView,
     Environment,
     Exit,
     Phase,
@@ -30,7 +37,6 @@ from ddpmon.messages import (
     VerdictFacts,
 )
 from ddpmon.plain import utf8
-from ddpmon.store.costs import all_reduce_view
 from ddpmon.store.peers import STRANGER
 from ddpmon.store.store import Store
 
@@ -125,6 +131,35 @@ def _exits(store: Store) -> dict[int, Exit]:
             earlier.traceback if earlier else None,
         )
     return exits
+
+
+def all_reduce_view(store: Store, sums: StepSums, world: World | None) -> AllReduceView | None:
+    """Return the cost of gradient synchronisation over some steps; without DDP, that of the script's collectives.
+
+    Args:
+        store: The run.
+        sums: Sums over the steps.
+        world: The steps themselves, if there are few enough for a what-if analysis.
+
+    Returns:
+        The cost, or None if there is no synchronisation or no other rank to wait for.
+
+    """
+    gradients = sums.gradient_bytes > 0
+    wait, blocked = (sums.exposed_wait_ms, sums.exposed_ms) if gradients else (sums.wait_ms, sums.blocked_ms)
+    counts_collectives = not with_ddp(store.registry.parallelism) and "wait" not in store.registry.unmeasured
+    if len(sums.ranks) < 2 or not (gradients or (counts_collectives and blocked > 0)):
+        return None
+    return AllReduceView(
+        payload_bytes=sums.gradient_bytes / sums.steps,
+        wait_ms=wait / sums.steps,
+        transfer_ms=(blocked - wait) / sums.steps,
+        exposed_share=blocked / max(sums.length_ms, 1e-9),
+        gain_without_waiting=sums.gain_without_waiting,
+        gain_with_even_transfer=None if world is None else gain_with_even_transfer(world),
+        beside_ms=max(0.0, sums.blocked_ms - sums.exposed_ms) / sums.steps if gradients else None,
+        kind=SYNC_KINDS[SYNC_GRADIENTS if gradients else SYNC_COLLECTIVE],
+    )
 
 
 _STEP_MEANS = ("window", "samples_per_s", "all_reduce", "buckets", "bus_bandwidth_gb_s")
