@@ -105,7 +105,7 @@ def test_a_run_is_started_from_the_form_answers_on_every_screen_and_is_stopped(h
         terminal.wait_for("Stop the run?")
         terminal.press(b"s")
         terminal.wait_for("■ STOPPED", LIVE_S)
-        terminal.wait_for("stopped on request after")
+        terminal.wait_until(lambda shown: "rank 1 is slow" in shown.splitlines()[1], "what held the run back")
         visited = terminal.wait_for("q quit")
         assert "x stop" not in visited
         gone = stop.wait_until_gone(run, LIVE_S)
