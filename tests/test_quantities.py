@@ -112,7 +112,7 @@ def test_what_is_sampled_is_exported(row, shown):
 @sampled
 def test_what_is_sampled_stands_on_ranks_devices_and_inspect(row, shown):
     shot, _ = shown
-    assert row.name in {column.gauge.name for column in gauges.fit_gauges(shot.ranks, 400)}
+    assert row.name in {column.name for column in gauges.fit_gauges(shot.ranks, 400)}
     if row.name in UNCHARTED:
         return
     assert row.get in {column.value for column in columns.RANK_COLUMNS.values()}

@@ -122,7 +122,7 @@ def test_a_gpu_or_a_core_that_ranks_share_counts_once():
 
 def test_narrow_screens_keep_the_gpu_and_drop_the_rest_in_order():
     ranks = measured.slow().ranks
-    heads = [[column.gauge.column.head for column in gauges.fit_gauges(ranks, width)] for width in (12, 30, 60, 140)]
+    heads = [[column.column.head for column in gauges.fit_gauges(ranks, width)] for width in (12, 30, 60, 140)]
     assert heads[0] == ["gpu%"]
     assert heads[1][:2] == ["gpu%", "gpu mem"]
     assert "°C" in heads[2]

@@ -144,7 +144,7 @@ class DeviceList(RankTable):
         header: Line = [(f" {'host':<{first}}" if folded else f" {'rank':>{first}}", "muted")]
         header += [(column.heading, "muted") for column in columns]
         ends = accumulate((first, *(len(column.heading) for column in columns)), initial=1)
-        self._heads = list(zip([*ends][1:], ["rank", *(column.gauge.name for column in columns)], strict=True))
+        self._heads = list(zip([*ends][1:], ["rank", *(column.name for column in columns)], strict=True))
         lines = [header]
         for entry in shown:
             if entry.rank is None and not entry.folded:
@@ -200,7 +200,7 @@ def _rank(
     entry: MachineEntry,
     trouble_of: Mapping[int, Trouble],
     first: int,
-    columns: list[gauges.Placed],
+    columns: list[gauges.Gauge],
     *,
     early: bool,
 ) -> Line:
@@ -211,13 +211,13 @@ def _rank(
         (f"{rank.rank if rank is not None else '':>{first}}", trouble.role),
     ]
     for column in columns:
-        line += column.cell(rank, trouble.role if column.gauge.name in trouble.quantities else "text")
+        line += column.cell(rank, trouble.role if column.name in trouble.quantities else "text")
     words = trouble.words or (how_far(rank) if early and rank is not None else "")
     return [*line, (f"  {cut_text(words, _WORDS_MOST)}", trouble.role)]
 
 
 def _folded(
-    entry: MachineEntry, trouble_of: Mapping[int, Trouble], first: int, columns: list[gauges.Placed]
+    entry: MachineEntry, trouble_of: Mapping[int, Trouble], first: int, columns: list[gauges.Gauge]
 ) -> Line:  # fmt: skip
     ranks = entry.machine.ranks
     worst = max((trouble_of.get(rank.rank, WELL) for rank in ranks), key=lambda trouble: trouble.order)
@@ -227,8 +227,8 @@ def _folded(
         (" " + pad_text(_name(entry), first - 1, left=True), "strong"),
     ]
     for column in columns:
-        if column.gauge.name == "gpu_number":
+        if column.name == "gpu_number":
             line.append((" " * len(column.heading), "text"))
         else:
-            line += column.cell(column.gauge.worst(ranks), "text")
+            line += column.cell(column.worst(ranks), "text")
     return [*line, (f"  {wrong}: {worst.words}" if wrong > _WRONG_MOST else "", worst.role)]

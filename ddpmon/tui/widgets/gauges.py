@@ -14,91 +14,66 @@ from ddpmon.tui.widgets.columns import GPU_NUMBER, RANK_COLUMNS, RankColumn, gpu
 
 _BAR_LEAST, _BAR_MOST = 5, 22
 
-Get = Callable[[RankView], float | None]
-
-
-@dataclass(frozen=True)
-class Gauge:
-    """A column of Devices."""
-
-    name: str
-    """Name of the column's quantity, or "gpu_number", which cannot be compared between ranks."""
-    column: RankColumn
-    get: Get
-    """Returns the number for a rank."""
-    keep: int
-    """Priority for a narrow screen: the column with the highest number is dropped first."""
-    full: Get | None = None
-    """Returns a rank's value of a full bar, or 0 for the largest value of all ranks; None draws no bar."""
-    always_bar: bool = False
-    """True if the column is never shown without its bar. If no shown column is like this, all keep their bars."""
-
-    def value(self, rank: RankView) -> float | None:
-        """Return the value for a rank; None if there is none."""
-        return finite_or_none(self.get(rank))
-
-    def worst(self, ranks: Sequence[RankView]) -> RankView | None:
-        """Return the rank with the worst value; None if no rank has a value."""
-        having = [(value, rank) for rank in ranks if (value := self.value(rank)) is not None]
-        pick = min if QUANTITIES[self.name].worse == "low" else max
-        return pick(having, key=lambda pair: pair[0])[1] if having else None
-
-    def largest(self, ranks: Sequence[RankView]) -> float:
-        """Return the value of a full bar for a quantity without a limit: the largest, for percentages at least 100."""
-        least = 100.0 if self.name in QUANTITIES and QUANTITIES[self.name].unit == PERCENT else 0.0
-        return max([least, *(value for rank in ranks if (value := self.value(rank)) is not None)])
-
-
-def _up_to(value: float) -> Get:
-    return lambda _: value
-
-
-_TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / numbers.KILO**3:.0f}")
-_FULL: dict[str, Get] = {
-    "gpu": _up_to(100.0),
-    "gpu_memory": QUANTITIES["gpu_memory_total"].get,
-    "cpu": _up_to(0.0),
-    "starved": _up_to(1.0),
-    "rss": _up_to(0.0),
-}
 _KEEP = {
     "gpu_number": 8, "gpu": 0, "gpu_memory": 1, "gpu_memory_total": 9, "gpu_temperature": 2, "gpu_power": 7,
     "gpu_clock": 6, "cpu": 3, "starved": 4, "rss": 5, "read": 10, "written": 11, "threads": 12, "major_faults": 13,
 }  # fmt: skip
-GAUGES = tuple(
-    Gauge(
-        name, {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}.get(name) or RANK_COLUMNS[name],
-        QUANTITIES[name].get if name in QUANTITIES else gpu_number, keep, _FULL.get(name),
-        name in {"gpu", "gpu_memory"},
-    )
-    for name, keep in (
-        _KEEP | {row.name: len(_KEEP) + place for place, row in enumerate(other_quantities(_KEEP))}
-    ).items()
-)  # fmt: skip
+_KEEP |= {row.name: len(_KEEP) + place for place, row in enumerate(other_quantities(_KEEP))}
+"""The columns in their order. On a narrow screen the column with the highest number is dropped first."""
+_FULL: dict[str, Callable[[RankView], float | None]] = {
+    "gpu": lambda _: 100.0,
+    "gpu_memory": QUANTITIES["gpu_memory_total"].get,
+    "cpu": lambda _: None,
+    "starved": lambda _: 1.0,
+    "rss": lambda _: None,
+}
+"""The quantities with a bar: each returns a rank's value of a full bar, or None for the largest of all ranks."""
+_ALWAYS_BAR = {"gpu", "gpu_memory"}
+"""Columns that are never shown without their bar. If none of them is shown, all keep their bars."""
+_TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / numbers.KILO**3:.0f}")
+_SPECIAL = {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}
+
+
+def _measured(name: str, rank: RankView) -> float | None:
+    return finite_or_none(QUANTITIES[name].get(rank) if name in QUANTITIES else gpu_number(rank))
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A shown column. bar: width of its bar; 0 for none. largest: value of a full bar if the quantity has no limit."""
+class Gauge:
+    """A column of Devices that is shown."""
 
-    gauge: Gauge
+    name: str
+    """Name of the column's quantity, or "gpu_number", which cannot be compared between ranks."""
     bar: int
+    """Width of the bar in columns; 0 for none."""
     largest: float
+    """Value of a full bar if the quantity has no limit: the largest, for percentages at least 100."""
+
+    @property
+    def column(self) -> RankColumn:
+        """Return the head, the width and the format of the number."""
+        return _SPECIAL.get(self.name) or RANK_COLUMNS[self.name]
 
     @property
     def heading(self) -> str:
         """Return the head in this column's width."""
-        return self.gauge.column.place(self.gauge.column.head) + " " * (self.bar + (self.bar > 0))
+        return self.column.place(self.column.head) + " " * (self.bar + (self.bar > 0))
+
+    def worst(self, ranks: Sequence[RankView]) -> RankView | None:
+        """Return the rank with the worst value; None if no rank has a value."""
+        having = [(value, rank) for rank in ranks if (value := _measured(self.name, rank)) is not None]
+        pick = min if QUANTITIES[self.name].worse == "low" else max
+        return pick(having, key=lambda pair: pair[0])[1] if having else None
 
     def cell(self, rank: RankView | None, role: str) -> Line:
         """Return number and bar for a rank; `rank` is None for a line without one."""
-        column, value = self.gauge.column, None if rank is None else self.gauge.value(rank)
+        value = None if rank is None else _measured(self.name, rank)
         if rank is None or value is None:
-            return [(f"{column.place(numbers.NONE)}{' ' * (self.bar + (self.bar > 0))}", role)]
-        line: Line = [(column.place(column.text(value, 1)), role)]
-        if not self.bar or self.gauge.full is None:
+            return [(f"{self.column.place(numbers.NONE)}{' ' * (self.bar + (self.bar > 0))}", role)]
+        line: Line = [(self.column.place(self.column.text(value, 1)), role)]
+        if not self.bar:
             return line
-        whole = finite_or_none(self.gauge.full(rank)) or self.largest
+        whole = finite_or_none(_FULL[self.name](rank)) or self.largest
         share = min(1.0, max(0.0, value / whole)) if whole > 0 else 0.0
         done = round(share * self.bar) if share < 1 else self.bar
         return [
@@ -107,22 +82,26 @@ class Placed:
         ]  # fmt: skip
 
 
-def fit_gauges(ranks: Sequence[RankView], width: int) -> list[Placed]:
+def fit_gauges(ranks: Sequence[RankView], width: int) -> list[Gauge]:
     """Return the columns that some rank has a value for and that fit in `width`. Bars get the spare columns."""
-    chosen = [gauge for gauge in GAUGES if any(gauge.value(rank) is not None for rank in ranks)]
+    values = {name: [value for rank in ranks if (value := _measured(name, rank)) is not None] for name in _KEEP}
+    widths = {name: Gauge(name, 0, 0.0).column.width for name, having in values.items() if having}
+    always = _ALWAYS_BAR & widths.keys() or _FULL.keys() & widths.keys()
 
-    dear = [gauge for gauge in chosen if gauge.always_bar] or [gauge for gauge in chosen if gauge.full is not None]
+    def needed() -> int:
+        return sum(columns + (_BAR_LEAST + 1 if name in always else 0) for name, columns in widths.items())
 
-    def needs(gauge: Gauge) -> int:
-        return gauge.column.width + (_BAR_LEAST + 1 if gauge in dear else 0)
-
-    while chosen and sum(map(needs, chosen)) > width:
-        chosen.remove(max(chosen, key=lambda gauge: gauge.keep))
-    columns_left = width - sum(map(needs, chosen))
-    bars = [gauge for gauge in chosen if gauge in dear]
-    for gauge in chosen:
-        if gauge.full is not None and gauge not in dear and columns_left > _BAR_LEAST:
-            bars.append(gauge)
+    while widths and needed() > width:
+        del widths[max(widths, key=lambda name: _KEEP[name])]
+    columns_left = width - needed()
+    bars = [name for name in widths if name in always]
+    for name in widths:
+        if name in _FULL and name not in always and columns_left > _BAR_LEAST:
+            bars.append(name)
             columns_left -= _BAR_LEAST + 1
     bar = min(_BAR_MOST, _BAR_LEAST + columns_left // len(bars)) if bars else 0
-    return [Placed(gauge, bar if gauge in bars else 0, gauge.largest(ranks)) for gauge in chosen]
+    percents = {name for name in widths if name in QUANTITIES and QUANTITIES[name].unit == PERCENT}
+    return [
+        Gauge(name, bar if name in bars else 0, max([100.0 if name in percents else 0.0, *values[name]]))
+        for name in widths
+    ]
