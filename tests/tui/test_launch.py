@@ -197,9 +197,9 @@ def test_the_form_by_mouse(started):
     async def click(app, pilot):
         await pilot.click(app.screen.inputs["processes"])
         await pilot.press("3")
-        await pilot.click(app.screen._labels["script"], offset=(5, 0))
+        await pilot.click(app.screen.box, offset=(5, 1))
         await pilot.press(*"train.py")
-        await pilot.click(app.screen.foot, offset=(4, app.screen.foot.size.height - 2))
+        await pilot.click(app.screen.box, offset=(4, app.screen.box.size.height - 2))
 
     drive(snapshots.slow(), "n", click, settle)
     (wanted,) = started

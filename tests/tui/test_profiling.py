@@ -66,7 +66,7 @@ def test_operators_stand_side_by_side_once_the_ranks_have_answered(size):
 
 def test_ranks_and_steps_may_be_chosen_and_what_is_none_is_told():
     source = Profiled(snapshots.slow())
-    _, text = drive(source, "P", "x", "enter", until(lambda app: app.screen.foot.error))
+    _, text = drive(source, "P", "x", "enter", until(lambda app: app.screen.box.error))
     assert "x is no list of ranks" in text
     _, text = drive(source, "P", *"3,1", "tab", "backspace", "2", "enter", until(opened))
     assert source.asked == ([3, 1], 2)

@@ -12,7 +12,6 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import Input
@@ -86,106 +85,80 @@ class Field:
     """Completes the value; the right arrow accepts the suggestion."""
 
 
-class _Top(Pane):
-    def __init__(self, heading: str) -> None:
-        super().__init__(classes="edge")
-        self._heading = heading
+class _Box(Pane):
+    """The box of a form: its heading, the fields' names, an error or the field's help, and the keys."""
 
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        return draw_box(self._heading, [], width)[:1]
-
-
-class _Label(Pane):
-    """The name of a field, with the left side of the box."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(classes="label")
-        self.focused_field = False
-        self._caption = name
-
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        mark = (f"{CURSOR} ", "info") if self.focused_field else ("  ", "text")
-        return [[("│ ", "rule"), mark, (self._caption, "strong" if self.focused_field else "text")]]
-
-    def on_click(self) -> None:
-        """Focus the field whose name was clicked."""
-        if self.parent is not None:
-            self.screen.set_focus(self.parent.query_one(Input))
-
-
-class _Side(Pane):
-    def __init__(self) -> None:
-        super().__init__(classes="side")
-
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        return [[(" │", "rule")]] * height
-
-
-class _Foot(Pane):
-    """The lower part of a form: an error or the field's help, the keys, and the lower side of the box."""
-
-    def __init__(self, verb: str) -> None:
-        super().__init__(id="foot")
-        self.help, self.error, self.busy = "", "", ""
-        self._verb = verb
-
-    @property
-    def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """Return (key, label, action) for each key of the form."""
-        return (
-            ("⏎", self._verb, "screen.take"),
-            ("tab", "next field", "app.focus_next"),
+    def __init__(self, heading: str, fields: tuple[Field, ...], verb: str) -> None:
+        super().__init__(id="box")
+        self.help = self.error = self.busy = ""
+        self.current = 0
+        """Index of the field that has the focus."""
+        self.shown = range(len(fields))
+        """Indices of the fields that have room; empty if the terminal is too small for the form."""
+        self._heading, self._fields = heading, fields
+        self._keys = (
+            ("⏎", verb, "screen.take"),
+            ("tab", "next field", "screen.next_field(1)"),
             ("esc", "leave", "screen.leave"),
         )
+        """(key, label, action) for each key of the form."""
+
+    def scroll_to_current(self, room: int) -> None:
+        """Show as many fields as have room, with the current one in the middle if it was not among them."""
+        first = self.shown.start
+        if not first <= self.current < first + room:
+            first = self.current - room // 2
+        first = max(0, min(first, len(self._fields) - room))
+        self.shown = range(first, min(first + room, len(self._fields)))
 
     def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        inner = width - 4
-        if self.busy:
-            note: list[Line] = [[(self.busy, "info")]]
-        elif self.error:
-            rows = wrap_text(self.error, inner - 2)
-            if len(rows) > _NOTE:
-                rows = [rows[0], cut_text(" ".join(rows[1:]), inner - 2)]
-            note = [[("▲ " if row == 0 else "  ", "warn"), (text, "warn")] for row, text in enumerate(rows)]
-        else:
-            note = [[(row, "muted")] for row in wrap_text(self.help, inner)[:_NOTE]]
+        if not self.shown:
+            text = f"this form needs a terminal of {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines; esc cancels"
+            return [[(row, "warn")] for row in wrap_text(text, width)]
+        names: list[Line] = []
+        for place in self.shown:
+            current = place == self.current
+            mark = (f"{CURSOR} ", "info") if current else ("  ", "text")
+            names.append([mark, (self._fields[place].name, "strong" if current else "text")])
         keys: Line = []
-        for key, label, _ in self.keys:
+        for key, label, _ in self._keys:
             keys += [(key, "key"), (f" {label}   ", "muted")]
-        note = [[]] * (height - _NOTE - 2) + note
-        return draw_box("", [*note, *([[]] * (height - 2 - len(note))), keys], width)[1:]
+        note = self._note(width - 4)
+        above: list[Line] = [[]] * (height - len(names) - _NOTE - 3)
+        return draw_box(self._heading, [*names, *above, *note, *[[]] * (_NOTE - len(note)), keys], width)
+
+    def _note(self, width: int) -> list[Line]:
+        """Return the error, or the help of the current field, in at most `_NOTE` lines."""
+        if self.busy:
+            return [[(self.busy, "info")]]
+        if not self.error:
+            return [[(row, "muted")] for row in wrap_text(self.help, width)[:_NOTE]]
+        rows = wrap_text(self.error, width - 2)
+        if len(rows) > _NOTE:
+            rows = [rows[0], cut_text(" ".join(rows[1:]), width - 2)]
+        return [[("▲ " if row == 0 else "  ", "warn"), (text, "warn")] for row, text in enumerate(rows)]
 
     async def on_click(self, event: events.Click) -> None:
-        column = event.x - 2
+        """Go to the field whose name was clicked, or do what a clicked key does."""
+        column, place = event.x - 2, self.shown.start + event.y - 1
+        if place in self.shown:
+            await self.run_action(f"screen.next_field({place - self.current})")
         if event.y != self.size.height - 2:
             return
-        for key, label, action in self.keys:
+        for key, label, action in self._keys:
             if 0 <= column < len(key) + 1 + len(label):
                 await self.run_action(action)
                 return
             column -= len(key) + 4 + len(label)
 
 
-class _TooSmall(Pane):
-    def draw(self, frame: Frame, width: int, height: int) -> list[Line]:
-        text = f"this form needs a terminal of {LEAST_WIDTH} columns and {LEAST_HEIGHT} lines; esc cancels"
-        return [[(row, "warn")] for row in wrap_text(text, width)]
-
-
 class Form(ModalScreen[object]):
     """Asks for a few texts, passes them to `take`, and dismisses with its result, or with None if the user left."""
 
     DEFAULT_CSS = """
-    Form { align: center middle; background: $background 0%; overflow: hidden hidden; }
-    Form #form { background: $panel; height: auto; max-height: 100%; }
-    Form .edge { height: 1; width: 1fr; }
-    Form #fields { height: auto; scrollbar-size: 0 0; overflow: hidden auto; }
-    Form .field { height: 1; width: 1fr; }
-    Form .label { height: 1; }
-    Form .side { width: 2; height: 1; }
-    Form #foot { width: 1fr; }
-    Form #small { background: $panel; width: 100%; height: 100%; }
-    Form Input { width: 1fr; height: 1; border: none; padding: 0 1; background: $surface; color: $foreground; }
+    Form { background: $background 0%; overflow: hidden hidden; }
+    Form #box { background: $panel; position: absolute; }
+    Form Input { position: absolute; height: 1; border: none; padding: 0 1; background: $surface; color: $foreground; }
     Form Input:focus { border: none; }
     Form.colourless Input > .input--cursor, Form.colourless Input > .input--selection {
         background: ansi_default; color: ansi_default; text-style: reverse;
@@ -193,8 +166,8 @@ class Form(ModalScreen[object]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
-        Binding("up,shift+tab", "app.focus_previous", show=False),
-        Binding("down,tab", "app.focus_next", show=False),
+        Binding("up,shift+tab", "next_field(-1)", show=False),
+        Binding("down,tab", "next_field(1)", show=False),
     ]
 
     def __init__(
@@ -218,9 +191,8 @@ class Form(ModalScreen[object]):
 
         """
         super().__init__(classes="colourless" if palette is NONE else None)
-        self._heading, self.fields, self._take, self._colours = heading, fields, take, palette
-        self._busy = busy
-        self.foot = _Foot(verb)
+        self.fields, self._take, self._colours, self._busy = fields, take, palette, busy
+        self.box = _Box(heading, fields, verb)
         self.inputs = {
             field.name: Input(
                 field.value,
@@ -231,53 +203,51 @@ class Form(ModalScreen[object]):
             )
             for field in fields
         }
-        self._labels = {field.name: _Label(field.name) for field in fields}
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="form"):
-            yield _Top(self._heading)
-            with Vertical(id="fields"):
-                for field in self.fields:
-                    entry = self.inputs[field.name]
-                    entry.cursor_blink = False
-                    with Horizontal(classes="field"):
-                        yield self._labels[field.name]
-                        yield entry
-                        yield _Side()
-            yield self.foot
-        yield _TooSmall(id="small")
+        yield self.box
+        for entry in self.inputs.values():
+            entry.cursor_blink = False
+            yield entry
 
     def on_mount(self) -> None:
         self.on_resize()
-        for pane in self.query(Pane):  # type: ignore[type-abstract]  # a query makes no instance of the abstract class
-            pane.show(Frame(), self._colours)
+        self.box.show(Frame(), self._colours)
 
     def on_resize(self) -> None:
-        width, height = self.app.size
-        small = width < LEAST_WIDTH or height < LEAST_HEIGHT
-        box, fields = self.query_one("#form"), self.query_one("#fields")
-        box.display, self.query_one("#small").display = not small, small
-        box.styles.width = min(_WIDEST, width)
-        foot = _NOTE + 2 + int(height >= len(self.fields) + _NOTE + 4)
-        fields.styles.height = max(1, min(len(self.fields), height - foot - 1))
-        self.foot.styles.height = foot
-        for label in self._labels.values():
-            label.styles.width = _LABEL
+        """Set the places of the box and of the fields for the size of the terminal."""
+        columns, lines = self.app.size
+        below = _NOTE + 2 + int(lines >= len(self.fields) + _NOTE + 4)
+        small = columns < LEAST_WIDTH or lines < LEAST_HEIGHT
+        self.box.scroll_to_current(0 if small else max(1, min(len(self.fields), lines - below - 1)))
+        width, height = min(_WIDEST, columns), len(self.box.shown) + below + 1
+        x, y = (0, 0) if small else ((columns - width) // 2, (lines - height) // 2)
+        self.box.styles.width, self.box.styles.height = (columns, lines) if small else (width, height)
+        self.box.styles.offset = (x, y)
+        for place, entry in enumerate(self.inputs.values()):
+            entry.display = place in self.box.shown
+            entry.styles.width = width - _LABEL - 2
+            entry.styles.offset = (x + _LABEL, y + 1 + place - self.box.shown.start)
+            if place == self.box.current and entry.display:
+                self.set_focus(entry)
+        self.box.redraw()
 
     def on_descendant_focus(self) -> None:
         """Show the help of the focused field."""
-        for field in self.fields:
-            label = self._labels[field.name]
-            label.focused_field = self.inputs[field.name] is self.focused
-            if label.focused_field:
-                self.foot.help = field.help
-            label.redraw()
-        self.foot.redraw()
+        for place, field in enumerate(self.fields):
+            if self.inputs[field.name] is self.focused:
+                self.box.current, self.box.help = place, field.help
+        self.box.redraw()
+
+    def action_next_field(self, by: int) -> None:
+        """Move the focus by this number of fields; after the last comes the first."""
+        self.box.current = (self.box.current + by) % len(self.fields)
+        self.on_resize()
 
     @on(Input.Changed)
     def _changed(self) -> None:
-        self.foot.error = ""
-        self.foot.redraw()
+        self.box.error = ""
+        self.box.redraw()
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
@@ -285,9 +255,9 @@ class Form(ModalScreen[object]):
 
     def action_take(self) -> None:
         """Start the action, unless it is already running."""
-        if not self.foot.busy:
-            self.foot.busy = self._busy
-            self.foot.redraw()
+        if not self.box.busy:
+            self.box.busy = self._busy
+            self.box.redraw()
             self.run_worker(self._work())
 
     async def _work(self) -> None:
@@ -295,12 +265,12 @@ class Form(ModalScreen[object]):
         try:
             made = await asyncio.to_thread(self._take, texts)
         except DdpmonError as error:
-            self.foot.busy, self.foot.error = "", str(error)
-            self.foot.redraw()
+            self.box.busy, self.box.error = "", str(error)
+            self.box.redraw()
         else:
             self.dismiss(made)
 
     def action_leave(self) -> None:
         """Leave the form, unless its action is already running."""
-        if not self.foot.busy:
+        if not self.box.busy:
             self.dismiss(None)
