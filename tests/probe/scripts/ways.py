@@ -8,8 +8,10 @@ import argparse
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 if __name__ == "__mp_main__":  # a DataLoader worker that is spawned
+    sys.path.append(str(Path(__file__).parents[2] / "light"))
     import eager  # noqa: F401  for what it does: torch comes without its compiler
 import torch
 import torch.distributed as dist
