@@ -7,8 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from ddpmon import numbers
 from ddpmon.analysis.kinds import KINDS
-from ddpmon.cli.commands.helping import docs_folder, for_terminal, topics
+from ddpmon.cli.commands.helping import docs_folder, find_topic, for_terminal, topics
+from ddpmon.export.report import REPORT_COLUMNS
+from ddpmon.messages import PAUSES, PHASES, QUANTITIES, EfficiencyView
+from ddpmon.tui.frame import BADGES, STAGE_WORDS
+from ddpmon.tui.widgets import bucketlist, columns, runlist
+from ddpmon.tui.widgets.cost import branches
 from tests.in_process import called, called_in_a_terminal
 
 
@@ -62,3 +68,29 @@ def test_code_of_a_page_stays_as_it_is():
     assert list(for_terminal(page, 80)) == [
         *("A PAGE", "", "Run this:", "", "    ddpmon  run   x", "", "    sqlite3   y", "", "- one two", "- three"),
     ]
+
+
+def labels():
+    """The heads of columns, and the words that screens and reports put beside a number or a rank."""
+    yield from (column.head for column in columns.RANK_COLUMNS.values())
+    yield from (name for row in QUANTITIES.values() for name in (row.heading, row.text, row.filter_word))
+    yield from (*REPORT_COLUMNS, *PHASES, *PAUSES, *columns.HEALTH_WORDS.values(), "p50", "p95", "med")
+    yield from (badge.word for badge in BADGES.values())
+    yield from (branch.name.lstrip("│├└ ") for branch in branches(EfficiencyView(1, 1, 1, 1, 1)))
+    for header in (bucketlist._HEADER, runlist.header(200)):
+        yield from (head for head in re.split(r"\s{2,}", header.strip()) if head != numbers.MEGA)
+    yield from ("rank hours", "GPU hours", "noise", "loaders", "bus bandwidth", "range", "this rank", "peers")
+
+
+def test_help_knows_every_word_of_column_heads_and_labels():
+    pages = topics()
+    assert sorted({label for label in labels() if find_topic(label, pages) is None}) == []
+    assert [word for word in STAGE_WORDS.values() if word not in pages["stage"].text] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [("own ms", "OWN TIME"), ("SLOW", "SLOW"), ("gpu%", "GPU%"), ("ranks", "RANK"), ("fwd", "FORWARD")],
+)
+def test_a_word_is_found_in_any_case_and_with_its_unit(words, title):
+    assert called("help", *words.split()).stdout.splitlines()[0] == title

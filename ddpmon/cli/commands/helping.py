@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _FINDING = re.compile(r"^## (\w+)$", re.MULTILINE)
 _WORD = re.compile(r"^\| ([^|]+?)(?: \[([^|\]]+)\])? \| (.+) \|$", re.MULTILINE)
 _ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+_UNIT = re.compile(r"(?:,| in)? (?:ms|GiB|GB|MiB|MB|%|a step)$|%$")
 _BEGINS = re.compile(r"\s*(?:[-*]|\d+\.) |\s*\|")
 """Matches the beginning of a line that does not continue the one above."""
 
@@ -41,6 +42,8 @@ def docs_folder() -> Path:
 
 def topics() -> dict[str, Topic]:
     """Return every topic by name. A task and a finding with the same name are merged, and replace a word."""
+    from ddpmon.messages import QUANTITIES  # Imported here, because `ddpmon --help` must answer at once.
+
     docs = docs_folder()
     found: dict[str, Topic] = {}
     for page in sorted((docs / "howto").glob("*.md")):
@@ -58,7 +61,18 @@ def topics() -> dict[str, Topic]:
     for word, short, meaning in _WORD.findall((docs / "reference" / "glossary.md").read_text(encoding="utf-8")):
         for name in filter(None, (word, short)):
             found.setdefault(name, Topic("word", meaning, f"# {word}\n\n{meaning}"))
+    for row in QUANTITIES.values():
+        for name in (row.name, row.heading, row.text, row.filter_word):
+            topic = Topic("word", row.meaning, f"# {row.text}\n\n{row.sentence}")
+            found.setdefault(_UNIT.sub("", name.lower()), topic)
     return found
+
+
+def find_topic(word: str, found: Mapping[str, Topic]) -> str | None:
+    """Return the name of the topic that a word means, in any case and with or without a unit; None if there is none."""
+    bare = _UNIT.sub("", word.lower())
+    names = (word, word.lower(), bare, bare.removesuffix("s"))
+    return next((name for name in names if name in found), None)
 
 
 def listed(found: dict[str, Topic], width: int) -> Iterator[str]:
@@ -116,9 +130,9 @@ def _complete(_context: click.Context, _param: click.Parameter, begun: str) -> l
 
 
 @click.command(name="help")
-@click.argument("topic", required=False, shell_complete=_complete)
+@click.argument("topic", nargs=-1, shell_complete=_complete)
 @click.pass_context
-def help_page(context: click.Context, topic: str | None) -> None:
+def help_page(context: click.Context, topic: tuple[str, ...]) -> None:
     """Explain TOPIC: a task, a kind of finding, a word, or a command.
 
     \b
@@ -132,16 +146,16 @@ def help_page(context: click.Context, topic: str | None) -> None:
 
     pages = topics()
     width = min(100, shutil.get_terminal_size().columns)
-    if topic is None:
+    if not topic:
         print("\n".join(listed(pages, width)))
         return
     group = context.parent.command if context.parent else None
-    topic = topic if topic in pages else topic.lower()
-    if isinstance(group, click.Group) and (command := group.commands.get(topic)):
-        print(command.get_help(click.Context(command, info_name=topic, parent=context.parent)))
-    elif topic in pages:
-        print("\n".join(for_terminal(pages[topic].text, width)))
+    word = " ".join(topic)
+    if isinstance(group, click.Group) and (command := group.commands.get(word.lower())):
+        print(command.get_help(click.Context(command, info_name=word.lower(), parent=context.parent)))
+    elif name := find_topic(word, pages):
+        print("\n".join(for_terminal(pages[name].text, width)))
     else:
-        near = get_close_matches(topic, pages, 1)
+        near = get_close_matches(word, pages, 1)
         guess = f"; did you mean {near[0]!r}? All topics" if near else "; all topics"
-        raise UsageError(f"no topic {topic!r}{guess}: ddpmon help")
+        raise UsageError(f"no topic {word!r}{guess}: ddpmon help")
