@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.ports import free_port
-from tests import forked
+from tests import fork_server, forked
 from tests.deadlines import Deadline
 
 TORCH = ("torch", "torch._dynamo")
@@ -63,7 +63,7 @@ def run(
             own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         for rank in range(ranks or 1):
             if ranks is not None:
-                forked.set_rank(own, rank, ranks)
+                fork_server.set_rank(own, rank, ranks)
             started.append(
                 forked.Forked(
                     str(script), *args, stdin=stdin.fileno(), stdout=stdout.fileno(), stderr=stderr.fileno(),
@@ -100,4 +100,4 @@ def launcher(
 ) -> list[str]:
     """Return the command line of a launcher that imports `modules` and forks the ranks."""
     how = ["--launch", str(ranks), str(timeout_s), str(free_port()), *modules, "--"]
-    return [sys.executable, forked.__file__, *how, str(script), *args]
+    return [sys.executable, fork_server.__file__, *how, str(script), *args]
