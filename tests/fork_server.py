@@ -109,6 +109,8 @@ def _become(request: dict[str, Any], streams: Sequence[int]) -> None:
     _set_streams(*streams)
     if not _is_script(request["words"]):
         _close_what_is_not_inherited()
+    elif os.environ.get("DDPMON_SOCKET"):
+        _arm()
     if os.isatty(1):
         _open_streams()
     if request["terminal"]:
@@ -211,10 +213,15 @@ def _start_launcher(words: list[str], output: int, environment: dict[str, str], 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
+    _arm()
+    _launch_words(words)
+
+
+def _arm() -> None:
+    """Arm the probe, as sitecustomize does as soon as torch is imported."""
     from ddpmon.probe import arm
 
     arm.from_environment()
-    _launch_words(words)
 
 
 def _begin_session(

@@ -32,8 +32,8 @@ WITHOUT_SCREEN = (SUPERVISOR, f"{HUB}.hub")
 """Imports of a supervisor and a hub."""
 DASHBOARD = ("ddpmon.cli", SHOW)
 """Imports of a dashboard."""
-AT_IMPORT = frozenset(("DDPMON_SOCKET", "DDPMON_BUCKETS", "PYTHONPATH", "HF_HUB_OFFLINE"))
-"""Variables that modules read once, at import: ranks that differ in them are not forked from one process."""
+AT_IMPORT = frozenset(("PYTHONPATH", "HF_HUB_OFFLINE"))
+"""Variables that are read once, at import: ranks that differ in them are not forked from one process."""
 NO_VARIABLES: Mapping[str, str] = {}
 
 

@@ -15,10 +15,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import ddpmon
 from benchmarks.ports import free_port
 from tests import fork_server, forked
 from tests.deadlines import Deadline
 
+INJECT = Path(ddpmon.__file__).parent / "inject"
+"""The folder on the PYTHONPATH of watched ranks."""
 TORCH = ("torch", "torch._dynamo")
 """Modules that a rank imports anyway: without the second no optimizer is made."""
 LIGHT = ("eager", "torch")
@@ -68,12 +71,21 @@ def run(
                 forked.Forked(
                     str(script), *args, stdin=stdin.fileno(), stdout=stdout.fileno(), stderr=stderr.fileno(),
                     modules=modules, folder=str(folder or written), environment=own,
-                    at_import={name: value for name, value in environment.items() if name in forked.AT_IMPORT},
+                    at_import=_at_import(environment),
                 )
             )  # fmt: skip
         code = _code(started, timeout_s)
         said = (written / "out").read_text(), "" if together else (written / "err").read_text()
     return subprocess.CompletedProcess([str(script), *args], code, *said)
+
+
+def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that imports read. The probe is armed in each rank that has the folder of its injection."""
+    found = {name: value for name, value in environment.items() if name in forked.AT_IMPORT}
+    found["PYTHONPATH"] = os.pathsep.join(
+        folder for folder in found.get("PYTHONPATH", "").split(os.pathsep) if folder != str(INJECT)
+    )
+    return {name: value for name, value in found.items() if value}
 
 
 def _code(left: list[forked.Forked], timeout_s: float) -> int:

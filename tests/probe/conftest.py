@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import pytest
 import zmq
 
-import ddpmon
 from ddpmon import messages
 from ddpmon.messages import Ack, Batch, Bye, Failure, Hello, Step, Welcome
 from tests import ranks
@@ -27,8 +26,15 @@ from tests.deadlines import Deadline, busy_factor
 if TYPE_CHECKING:
     from ddpmon.probe.stepclock import StepClock
 
-INJECT = Path(ddpmon.__file__).parent / "inject"
 SCRIPTS = Path(__file__).parent / "scripts"
+MODULES = (
+    *ranks.TORCH,
+    "ddpmon.probe.arm",
+    "torch._inductor.compile_fx",
+    "torch._dynamo.backends.debugging",
+    "ddpmon.probe.sender",
+)
+"""Imports of ranks: also all that the first torch.compile would import in each of them, for three seconds."""
 
 
 class Ear:
@@ -175,7 +181,7 @@ def environment(address: str | None, **more: str) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("DDPMON", "PYTHONPATH"))}
     env |= {"OMP_NUM_THREADS": "1", **more}
     if address is not None:
-        python_path = [str(INJECT), *filter(None, [more.get("PYTHONPATH")])]
+        python_path = [str(ranks.INJECT), *filter(None, [more.get("PYTHONPATH")])]
         env |= {"DDPMON_SOCKET": address, "DDPMON_RUN_ID": "test", "PYTHONPATH": os.pathsep.join(python_path)}
     return env
 
@@ -184,7 +190,7 @@ def forked(
     nproc: int | None, script: Path, *args: str, address: str | None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script on real ranks that were forked with torch imported, or in one process, and wait for it."""
-    return ranks.run(nproc, script, *args, environment=environment(address, **env))
+    return ranks.run(nproc, script, *args, environment=environment(address, **env), modules=MODULES)
 
 
 def watched(ear: Ear, nproc: int | None, script: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:

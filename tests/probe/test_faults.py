@@ -10,7 +10,8 @@ import pytest
 
 from ddpmon.messages import Batch, Bye, Hello, decode_from_rank
 from ddpmon.messages.folder import STACKS, TAILS, unpack_tail
-from tests.probe.conftest import INJECT, SCRIPTS, Ear, forked
+from tests.probe.conftest import SCRIPTS, Ear, forked
+from tests.ranks import INJECT
 
 pytestmark = pytest.mark.e2e
 SMALL = SCRIPTS / "small_ddp.py"
