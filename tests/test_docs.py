@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
 import shlex
@@ -175,6 +176,10 @@ def parsed(words: list[str]) -> click.Context:
     return command_line.commands[name].make_context(name, list(rest))
 
 
+answered = functools.cache(called)
+"""Runs a command line once: pages have several that differ in the names of runs only, and here all are one run."""
+
+
 @pytest.mark.parametrize(("page", "line"), [pytest.param(*each, id=" ".join(each)) for each in lines()])
 def test_a_command_on_a_page_is_one(page, line, demo, tmp_path, monkeypatch):
     monkeypatch.setenv("PET_NPROC_PER_NODE", "1")
@@ -189,6 +194,6 @@ def test_a_command_on_a_page_is_one(page, line, demo, tmp_path, monkeypatch):
     here = [demo.name if word in runs else word for word in words]
     if "--output" in here:
         here[here.index("--output") + 1] = "output"
-    answer = called(*here)
+    answer = answered(*here)
     needs_a_look = words[0] == "status"  # a rank cost the demo a seventh of its time
     assert answer.returncode == needs_a_look, answer.stderr
