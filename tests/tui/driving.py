@@ -6,6 +6,8 @@ from ddpmon.tui.app import DdpmonApp
 from tests.deadlines import Deadline
 from tests.fake_source import FakeSource
 
+LONGEST_S = 300
+
 
 def screen_text(app) -> str:
     """What the screen shows, without spaces at the ends of lines."""
@@ -37,7 +39,8 @@ def drive(source, *steps, size=(80, 24), **options):
             app.workers.cancel_all()  # as leaving the app does, but not the pilot, before it closes the screens
         return app, text
 
-    return asyncio.run(run())
+    # A dashboard that hangs fails its test before the runner's timeout ends all tests of this process.
+    return asyncio.run(asyncio.wait_for(run(), LONGEST_S))
 
 
 def seen(texts):
