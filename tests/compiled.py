@@ -1,6 +1,6 @@
 """In a fresh environment nothing is compiled yet: it is now once, before every worker and every rank does it by itself.
 
-pip is told to leave that out, as of what it installs a tenth is ever imported. Four workers and their ranks, which all
+pip is told to leave that out, as of what it installs a tenth is ever imported. Five workers and their ranks, which all
 import the same at the same time, would each compile it: that took a minute of both cores.
 """
 
