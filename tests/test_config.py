@@ -196,7 +196,7 @@ def test_units_that_there_are_not_are_one_line(home, monkeypatch):
     assert called("exec", "--headless", "--", "true").stderr == line
 
 
-def test_commands_without_a_dashboard_report_what_no_dashboard_could_use_and_go_on(written, home):
+def test_commands_without_a_dashboard_report_what_no_dashboard_could_use_and_go_on(written, home, monkeypatch):
     path = written("first_screen = 'word'\nunits = 3\n[keys]\nx = 'q'\n")
     unpack()
     wrong = ("units = 3", "first_screen = 'word'", "keys.x = 'q'")
@@ -207,6 +207,7 @@ def test_commands_without_a_dashboard_report_what_no_dashboard_could_use_and_go_
         told = [line[: line.index(";")] for line in result.stderr.splitlines()]
         assert told == [f"ddpmon: {line}" for line in lines]
         assert result.stdout
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)  # tests/doctor asks the real torch
     checked = called("doctor", "--json")
     found = [check["text"] for check in json.loads(checked.stdout) if check["about"] == "config file"]
     assert [text[: text.index(";")] for text in found] == lines

@@ -97,8 +97,14 @@ def test_no_planted_secret_is_in_it_and_it_can_be_read_on_another_machine(cli, t
     assert any(name.endswith("stdout.log") and "hello …".encode() in text for name, text in found.items())
 
 
-def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(home, cli, tmp_path):
-    """One call, as each asks torch what works here."""
+@pytest.fixture
+def without_torch(monkeypatch):
+    """Leave out of a bundle what torch says of this machine, which takes an import of torch: tests/doctor asks it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+
+
+@pytest.mark.usefixtures("home", "without_torch")
+def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(cli, tmp_path):
     run = record(own_times(20, 2))
     recording_path(run.id).write_bytes(b"no database" * 1000)
     log = runs.run_dir(run.id) / "logs" / "launcher.log"
@@ -115,7 +121,7 @@ def test_without_a_recording_the_rest_is_there_and_logs_end_with_whole_lines(hom
     assert refused.stderr == "ddpmon: cannot write /no/such/folder/b.tar.gz: No such file or directory\n"
 
 
-@pytest.mark.usefixtures("home")
+@pytest.mark.usefixtures("home", "without_torch")
 def test_a_large_recording_is_left_out_with_a_line_that_says_how_to_include_it(tmp_path, monkeypatch):
     run = record(own_times(20, 2))
     size_bytes = recording_path(run.id).stat().st_size
