@@ -1,7 +1,7 @@
 """The process of tests/forked.py that forks programs, each for a request over a socket.
 
 Its arguments are the descriptor of a listening socket, whose connections carry one JSON request a message, and the
-modules to import. With --launch it is a launcher of ranks instead: see tests/ranks.py.
+modules to import. With --launch or --launch-fresh it is a launcher of ranks instead: see tests/ranks.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_launcher(argv: Sequence[str]) -> bool:
-    """Return whether a command line is that of our launcher of ranks."""
+    """Return whether a command line is that of our launcher of ranks, and it may be forked."""
     return list(argv[1:3]) == [__file__, "--launch"]
 
 
@@ -310,7 +310,7 @@ def _import(modules: Sequence[str]) -> None:
 
 def main() -> None:
     """Import the programs and fork them on request."""
-    if sys.argv[1] == "--launch":
+    if sys.argv[1] in {"--launch", "--launch-fresh"}:
         _leave_after(_launch_words, sys.argv[2:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The test ends first, and its programs with it.
     _import(sys.argv[2:])

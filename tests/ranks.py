@@ -108,8 +108,23 @@ def _code(left: list[forked.Forked], timeout_s: float) -> int:
 
 
 def launcher(
-    ranks: int, script: Path, *args: str, modules: tuple[str, ...] = LIGHT, timeout_s: float = 120.0
+    ranks: int,
+    script: Path,
+    *args: str,
+    modules: tuple[str, ...] = LIGHT,
+    fresh: bool = False,
+    timeout_s: float = 120.0,
 ) -> list[str]:
-    """Return the command line of a launcher that imports `modules` and forks the ranks."""
-    how = ["--launch", str(ranks), str(timeout_s), str(free_port()), *modules, "--"]
+    """Return the command line of a launcher that imports `modules` and forks the ranks.
+
+    Args:
+        ranks: how many.
+        script: its path.
+        args: its arguments.
+        modules: imported before the ranks are forked.
+        fresh: a forked supervisor starts the launcher as a program, whose environment says where modules or libraries
+            are; otherwise it forks the launcher too.
+        timeout_s: after this time the ranks are killed.
+    """
+    how = ["--launch-fresh" if fresh else "--launch", str(ranks), str(timeout_s), str(free_port()), *modules, "--"]
     return [sys.executable, fork_server.__file__, *how, str(script), *args]

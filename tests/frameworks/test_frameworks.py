@@ -111,7 +111,7 @@ def test_a_trainer_trains_as_without_us_and_all_of_it_is_recorded(bare, watched,
     command = OWN_LAUNCHERS.get(framework)
     if command is None:
         modules = (*ranks.TORCH, "vision_first", IMPORTED[framework])
-        command = launcher(2, SCRIPTS / f"{framework}.py", "--bar", modules=modules)
+        command = launcher(2, SCRIPTS / f"{framework}.py", "--bar", modules=modules, fresh=True)
     found, recorded = watched("exec", "--", *command)
 
     assert progress() == PROGRESS.get(framework, (None, None, None))

@@ -36,7 +36,7 @@ def test_a_runs_gpus_are_shown_recorded_and_reported_while_they_change_break_and
     nvml.set(gpu(0, memory_used_bytes=79 * GIB, reasons=0x40, clock_mhz=900, temperature_c=91) | gpu(1), count=2)
     for name, value in library.environment(nvml_library, nvml).items():
         monkeypatch.setenv(name, value)
-    started = launch(*launcher(2, SCRIPT, str(ends)))
+    started = launch(*launcher(2, SCRIPT, str(ends), fresh=True))
     watched = source.LiveSource(started.run)
 
     def shown(holds: Callable[[Snapshot], object]) -> Snapshot:
