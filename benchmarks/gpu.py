@@ -45,7 +45,7 @@ def recorded() -> list[list[Step]]:
     """Return the recorded steps of each rank of the latest run."""
     with Recording(runs.find(None)) as recording:
         ranks = sorted(recording.processes(), key=lambda process: process.rank)
-        return [recording.blocks.steps(process.id, 1, MAX_STEP) for process in ranks]
+        return [recording.steps.whole_steps(process.id, 1, MAX_STEP) for process in ranks]
 
 
 def mean_ms(steps: list[Step], name: str) -> float:

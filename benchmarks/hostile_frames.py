@@ -277,7 +277,7 @@ def differences(stage: Stage, honest: Honest) -> list[str]:
     with Recording(stage.run) as recording:
         ids = {process.rank: process.id for process in recording.processes() if process.attempt == 0}
         for rank in honest.ranks:
-            steps = recording.blocks.steps(ids[rank.rank], 1, MAX_STEP)
+            steps = recording.steps.whole_steps(ids[rank.rank], 1, MAX_STEP)
             print(f"rank {rank.rank}: told {rank.step:,} steps; recorded {len(steps):,}")
             if [(step.step, step.length_us, step.samples) for step in steps] != [
                 (number, STEP_US, 8) for number in range(1, rank.step + 1)

@@ -237,7 +237,7 @@ def _compare(result: Result, run: runs.Run, saids: list[Said], args: Wanted) -> 
         result.records = sum(process.records for process in last)
         result.bytes_a_record = recording.path.stat().st_size / max(1, sum(p.records for p in processes))
         for process in last:
-            steps = recording.blocks.steps(process.id, 2, MAX_STEP)
+            steps = recording.steps.whole_steps(process.id, 2, MAX_STEP)
             own = [sum(getattr(step, name) for name in PHASE_FIELDS) for step in steps]
             result.bounds_wrong += not own or (min(own), max(own)) != bounds[process.rank]
     result.lost = sum(sum(said.records) for said in saids) - result.records

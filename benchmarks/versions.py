@@ -145,7 +145,7 @@ def watched(env: Environment, command: str, ways: list[str], work: Path) -> Outc
         try:
             with Recording(run) as recording:
                 for rank, process in recording.registry().process_of_rank.items():
-                    outcome.steps[rank] += len(recording.blocks.steps(process.id, 1, 1 << 40))
+                    outcome.steps[rank] += len(recording.steps.whole_steps(process.id, 1, 1 << 40))
             outcome.says += [note for note in recorded_snapshot(run).notes if note not in outcome.says]
         except DdpmonError as error:
             outcome.says.append(str(error))

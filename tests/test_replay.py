@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from ddpmon.errors import RecordingError
-from ddpmon.recording.merged import Merged
 from ddpmon.recording.player import Player
 from ddpmon.recording.recording import recording_path
+from ddpmon.recording.steps import RecordedSteps
 from ddpmon.source import attach, replay
 from ddpmon.source.replay import ReplaySource
 from tests.conftest import wait_for
@@ -99,15 +99,15 @@ def test_a_disk_that_fails_in_the_middle_is_a_sentence_on_the_screen(home, monke
     """Also where it is met before anything was shown: the machine was so busy that the first frame came late."""
     monkeypatch.setattr(replay, "LEAD_S", lead_s)
     run = record(story(900, 2, late=1, begin=300, end=600))
-    read = Merged.steps
+    read = RecordedSteps.steps
 
-    def fail(merged, process, begin, **limits):
+    def fail(recorded, process, begin, **limits):
         if begin >= step:
             raise RecordingError("telemetry.db cannot be read: the disk is gone")
-        return read(merged, process, begin, **limits)
+        return read(recorded, process, begin, **limits)
 
     player = Player(run)
-    monkeypatch.setattr(Merged, "steps", fail)
+    monkeypatch.setattr(RecordedSteps, "steps", fail)
     monkeypatch.setattr("ddpmon.recording.player.Player", lambda _: player)
     source = ReplaySource(run)
     source.toggle()

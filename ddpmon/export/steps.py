@@ -55,8 +55,8 @@ def pieces(recording: Recording, last: int | None = None) -> Iterator[Piece]:
     for attempt in sorted(attempts) if last is None else sorted(attempts)[-1:]:
         by_rank = attempts[attempt]
         ids, clocks = [process.id for process in by_rank.values()], Clocks()
-        begin = 1 if last is None else max(map(recording.blocks.last_step, ids)) + 1 - last
-        for first, end in recording.blocks.stretches(ids, begin, max(1, RECORDS // len(by_rank))):
+        begin = 1 if last is None else max(map(recording.steps.last_step, ids)) + 1 - last
+        for first, end in recording.steps.stretches(ids, begin, max(1, RECORDS // len(by_rank))):
             yield from _side_by_side(recording, attempt, by_rank, clocks, first, end)
 
 
@@ -70,7 +70,7 @@ def _side_by_side(
     records_of: dict[int, dict[int, Step]] = {}
     try:
         for rank in sorted(by_rank):
-            for step in recording.blocks.steps(by_rank[rank].id, begin, end):
+            for step in recording.steps.whole_steps(by_rank[rank].id, begin, end):
                 records_of.setdefault(step.step, {})[rank] = step
         for ranks, numbers in groupby(sorted(records_of), key=lambda number: tuple(records_of[number])):
             records = [[records_of[number][rank] for rank in ranks] for number in numbers]

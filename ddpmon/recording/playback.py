@@ -10,7 +10,6 @@ from collections import deque
 from ddpmon.analysis.processes.waiting import Waiting
 from ddpmon.errors import RecordingError
 from ddpmon.messages import MAX_STEP, STAGE_CONNECTED, STAGE_ENDED, STAGE_TRAINING, Step
-from ddpmon.recording.merged import Merged
 from ddpmon.recording.recording import Recording
 from ddpmon.runs import Run
 from ddpmon.store.intake import WINDOW_STEPS
@@ -31,14 +30,11 @@ NOTICE_END_S = 1.5
 class Track:
     """All records of one process, in order. Times are by the recording's clock, those in steps by its host's clock."""
 
-    def __init__(
-        self, recording: Recording, merged: Merged, at_end: RankProcess, span_us: tuple[int, int], read_steps: int
-    ) -> None:
+    def __init__(self, recording: Recording, at_end: RankProcess, span_us: tuple[int, int], read_steps: int) -> None:
         """Set the position before the first record.
 
         Args:
             recording: The recording.
-            merged: Reader of the recording's steps.
             at_end: The process as it was at the end of the recording.
             span_us: Moments of its first and last record, by its host's clock.
             read_steps: Number of steps to read at a time.
@@ -50,7 +46,6 @@ class Track:
         """Microseconds by which the clock of the process's host is behind the recording's clock."""
         self.begins_us, self.ends_us = (at_us + self.behind_us for at_us in span_us)
         self._recording = recording
-        self._merged = merged
         self._read_steps = read_steps
         self._ahead: deque[Step] = deque()
         self._next = 1
@@ -60,16 +55,16 @@ class Track:
 
     def first_step_after(self, at_us: int) -> int:
         """Return the number of its first step that ends after a moment, or its last step + 1 if none does."""
-        return self._merged.first_step_after(self.at_end.id, at_us - self.behind_us, self.at_end.last_step)
+        return self._recording.steps.first_step_after(self.at_end.id, at_us - self.behind_us, self.at_end.last_step)
 
     def first_end_us(self) -> int | None:
         """Return when the process's first step ended, or None if it has no step."""
-        end_us = self._merged.first_end_us(self.at_end.id)
+        end_us = self._recording.steps.first_end_us(self.at_end.id)
         return None if end_us is None else end_us + self.behind_us
 
     def end_us(self, step: int) -> int | None:
         """Return when a step of the process ended, or None if the step is not recorded."""
-        steps = self._merged.steps(self.at_end.id, step, step + 1)
+        steps = self._recording.steps.steps(self.at_end.id, step, step + 1)
         return steps[0].end_us + self.behind_us if steps else None
 
     def jump_to(self, after_us: int, now_us: int) -> RankProcess:
@@ -98,7 +93,7 @@ class Track:
         steps: list[Step] = []
         while len(steps) < most:
             if not self._ahead:
-                self._ahead.extend(self._merged.steps(self.at_end.id, self._next, most=self._read_steps))
+                self._ahead.extend(self._recording.steps.steps(self.at_end.id, self._next, most=self._read_steps))
                 if not self._ahead:
                     break
                 self._next = self._ahead[-1].step + 1
@@ -153,16 +148,16 @@ class _AsItRan(Run):
 class Playback:
     """The records of all processes of a recording, in order. Times are Unix seconds."""
 
-    def __init__(self, recording: Recording, merged: Merged) -> None:
+    def __init__(self, recording: Recording) -> None:
         """Set the position before the first record, or raise RecordingError if no step is recorded."""
         run, clock = recording.run, recording.clock
         self._recording, self._clock = recording, clock
         processes = [process for process in recording.processes() if process.attempt >= 0]
         read_steps = max(4, min(READ_STEPS, READ_RECORDS // max(1, len(processes))))
         self.tracks = [
-            Track(recording, merged, process, span, read_steps)
+            Track(recording, process, span, read_steps)
             for process in processes
-            if (span := merged.span_us(process.id))
+            if (span := recording.steps.span_us(process.id))
         ]
         firsts = [end for track in self.tracks if (end := track.first_end_us()) is not None]
         if not firsts:

@@ -12,7 +12,6 @@ from ddpmon.analysis.episodes import as_of
 from ddpmon.errors import RecordingError
 from ddpmon.messages import Event, Snapshot, ViewRequest
 from ddpmon.recording.checked import UNREADABLE
-from ddpmon.recording.merged import Merged
 from ddpmon.recording.playback import TICK_S, Playback
 from ddpmon.recording.recording import Recording
 from ddpmon.recording.restoring import judged_store, whole_heat
@@ -50,7 +49,6 @@ class Player:
     def __init__(self, run: Run) -> None:
         """Open a run's recording, or raise a RecordingError that says what is wrong or that the recording is empty."""
         self._recording = Recording(run)
-        self._merged = Merged(self._recording)
         try:
             with self._readable():
                 self._open()
@@ -59,7 +57,7 @@ class Player:
             raise
 
     def _open(self) -> None:
-        self._playback = Playback(self._recording, self._merged)
+        self._playback = Playback(self._recording)
         self.begin, self.end = self._playback.begin, self._playback.end
         self.first_step = self._playback.first_step
         """Moment at which the first step ended."""
@@ -135,7 +133,7 @@ class Player:
     def _how_exactly(self, store: Store) -> list[Event]:
         """Return an event which says that this moment's steps were merged into means, or [] if they were not merged."""
         first = min(store.registry.process_of_rank.values(), key=lambda process: process.rank, default=None)
-        resolution = self._merged.resolution_at(first.id, first.last_step) if first else ""
+        resolution = self._recording.steps.resolution_at(first.id, first.last_step) if first else ""
         if not resolution:
             return []
         sentence = f"the recording has only means over {resolution} for these steps, and no single steps"

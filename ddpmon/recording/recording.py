@@ -33,7 +33,7 @@ from ddpmon.recording import checked, schema
 from ddpmon.recording.checked import UNREADABLE
 from ddpmon.recording.database import Database
 from ddpmon.recording.recorder import Checkpoint
-from ddpmon.recording.step_blocks import StepBlocks
+from ddpmon.recording.steps import RecordedSteps
 from ddpmon.recording.unsent_files import UnreadTails
 from ddpmon.runs import Run
 from ddpmon.store.clock import Clock
@@ -71,7 +71,7 @@ class Recording:
             if not (self._tails and self._tails.clock):
                 raise
             self.database = Database.empty_recording(self.path, run.id, self._tails.clock)
-        self.blocks = StepBlocks(self.database)
+        self.steps = RecordedSteps(self.database)
         try:
             self.clock = self._clock()
             self._take_tails()
@@ -154,28 +154,21 @@ class Recording:
 
     def _count(self, process: RankProcess) -> None:
         """Check the recorded step counters of a process, and count its rows instead if they are impossible."""
-        self.blocks.limits.pop(process.id, None)
-        table, records = self.blocks.read_steps(process.id, 1, most=checked.TYPICAL_STEPS)
+        self.steps.limits.pop(process.id, None)
+        table, records = self.steps.read_steps(process.id, 1, most=checked.TYPICAL_STEPS)
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
         lengths_us = [*table["length_us"].tolist(), *(step.length_us for step in records)]
         limit = checked.last_possible(process, seconds, lengths_us)
-        last, records_counted = self.blocks.last_step(process.id), process.records
-        self.blocks.limits[process.id] = limit
+        last, records_counted = self.steps.last_step(process.id), process.records
+        self.steps.limits[process.id] = limit
         most = max(process.last_step, process.steps, records_counted)
         if most > limit:
-            process.last_step = process.steps = self.blocks.last_step(process.id)
+            process.last_step = process.steps = self.steps.last_step(process.id)
         if "step_blocks" not in self.database.tables:
             process.records = 0
         elif self.database.salvaged or max(last, most) > limit:
-            process.records = self.blocks.count_steps(process.id) + self._merged(process.id, limit)
+            process.records = self.steps.count_steps(process.id)
             self.database.damaged |= process.records != records_counted
-
-    def _merged(self, process: int, last: int) -> int:
-        """Return how many of a process's steps up to `last` are merged into minutes or hours."""
-        query = "SELECT total(steps) FROM rollup WHERE process = ? AND steps > 0 AND last_step <= ?"
-        if "rollup" not in self.database.tables:
-            return 0
-        return min(last, int(self.database.rows(query, process, last)[0][0]))
 
     def samples(self, process: int, after_us: int, until_us: int) -> list[Sample]:
         """Return a process's samples after one moment and up to another."""

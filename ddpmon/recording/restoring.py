@@ -15,7 +15,6 @@ from ddpmon.analysis.steps.table import Table, concatenate_rows, steps_of
 from ddpmon.errors import RecordingError
 from ddpmon.messages import END_STATES, MAX_STEP, MAX_US
 from ddpmon.recording.checked import UNREADABLE
-from ddpmon.recording.merged import Merged
 from ddpmon.recording.playback import TICK_S, Playback
 from ddpmon.recording.recorder import Checkpoint
 from ddpmon.recording.recording import Recording
@@ -52,7 +51,7 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
     """
     database = recording.database
     before = database.salvaged
-    recording.blocks.unread.clear()
+    recording.steps.unread.clear()
     try:
         store = _store(recording, records)
         return store if database.salvaged == before else _store(recording, records)
@@ -96,7 +95,7 @@ def _is_judged(store: Store) -> bool:
 def _store(recording: Recording, records: int | None) -> Store:
     run, registry = recording.run, recording.registry()
     ids = {process.id: process for process in registry.process_of_rank.values()}
-    last = max((recording.blocks.last_step(number) for number in ids), default=0)
+    last = max((recording.steps.last_step(number) for number in ids), default=0)
     steps = WINDOW_STEPS if records is None else max(WINDOW_STEPS, records // max(1, len(ids)))
     window_s = WINDOW_S if records is None else None
     room = steps if records is None else max(1, min(steps, last))
@@ -112,12 +111,12 @@ def _store(recording: Recording, records: int | None) -> Store:
         first = min(since, last - steps) + 1
     else:
         first = 1
-    for begin, end in recording.blocks.stretches(ids, first, CHUNK_STEPS):
+    for begin, end in recording.steps.stretches(ids, first, CHUNK_STEPS):
         _feed(recording, store, ids, begin, end)
     store.add_arrived(final=run.ended)
     for process in ids.values():
         store.add_digests(process, recording.digests(process.id))
-        process.records = max(0, process.records - recording.blocks.unread[process.id])
+        process.records = max(0, process.records - recording.steps.unread[process.id])
     store.waiting = Waiting(
         registry.world_size,
         launcher=run.agent is not None,
@@ -143,7 +142,7 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
     """Feed a store the records of its ranks' steps from `begin` to before `end`."""
     together: list[tuple[RankProcess, Table]] = []
     for process in ids.values():
-        rows, alone = recording.blocks.read_steps(process.id, begin, end)
+        rows, alone = recording.steps.read_steps(process.id, begin, end)
         store.add_steps(process, alone)
         if len(rows):
             together.append((process, rows))
@@ -166,7 +165,7 @@ def whole_heat(recording: Recording) -> Heat:
     """
     registry = recording.registry()
     ids = {process.id: process for process in registry.process_of_rank.values()}
-    last = max((recording.blocks.last_step(number) for number in ids), default=0)
+    last = max((recording.steps.last_step(number) for number in ids), default=0)
     store = Store(recording.run, registry, recording.clock)
     store.silences, store.history_step = recording.silences(), MAX_STEP
     dense = HEAT_RECORDS // max(1, len(ids)) // 2
@@ -179,7 +178,7 @@ def whole_heat(recording: Recording) -> Heat:
         ] + [(older + 1, dense)]
     try:
         for first, steps in spans:
-            for begin, end in recording.blocks.stretches(ids, first, min(steps, CHUNK_STEPS)):
+            for begin, end in recording.steps.stretches(ids, first, min(steps, CHUNK_STEPS)):
                 if begin >= first + steps:
                     break
                 _feed(recording, store, ids, begin, end)
@@ -225,7 +224,7 @@ def judge_unjudged(recording: Recording, store: Store) -> None:
     if store.world is None or int(store.world.step[0]) <= judged + 1:
         return
     try:
-        playback = Playback(recording, Merged(recording))
+        playback = Playback(recording)
     except RecordingError:
         return
     last = max(track.at_end.last_step for track in playback.tracks)

@@ -109,7 +109,7 @@ def assert_whole(training: Training) -> None:
     assert facts["step"] == training.step()
     folder = runs.run_dir(training.id)
     with Recording(runs.load(training.id), tails=False) as recording:
-        steps_of = {each.rank: recording.blocks.steps(each.id, 1, MAX_STEP) for each in recording.processes()}
+        steps_of = {each.rank: recording.steps.whole_steps(each.id, 1, MAX_STEP) for each in recording.processes()}
     recorded = [(rank, step.step) for rank, steps in steps_of.items() for step in steps]
     assert len(set(recorded)) == len(recorded)
     steps = set(recorded)

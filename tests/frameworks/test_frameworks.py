@@ -85,7 +85,7 @@ def watched(cli: Cli, tmp_path: Path):
         with Recording(run) as recording:
             ranks = sorted(recording.registry().process_of_rank.items())
             assert len(recording.registry().processes) == len(ranks), "DataLoader workers are no ranks"
-            return left_by(tmp_path), [recording.blocks.steps(process.id, 1, 1 << 40) for _, process in ranks]
+            return left_by(tmp_path), [recording.steps.whole_steps(process.id, 1, 1 << 40) for _, process in ranks]
 
     return call
 

@@ -194,7 +194,7 @@ def test_what_is_merged_is_taken_as_if_it_had_come_one_by_one(home, alone):
         root.turn(save=True)
         with Recording(root.end()) as recording:
             ids = [process.id for process in recording.processes()]
-            return of, [(recording.blocks.steps(each, 1, 99), recording.samples(each, 0, 1 << 62)) for each in ids]
+            return of, [(recording.steps.whole_steps(each, 1, 99), recording.samples(each, 0, 1 << 62)) for each in ids]
 
     came = [told(rank, seq) for seq in range(1, 6) for rank in (0, 1)]
     as_it_came = taken(came)

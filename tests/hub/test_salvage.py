@@ -191,9 +191,9 @@ def test_a_log_beside_it_is_read_as_far_as_it_is_whole(run, path, tmp_path, file
         path.write_bytes(bytes(100) + data[100:])
     with Recording(run) as recording:
         ids = [process.id for process in recording.processes()]
-        assert [recording.blocks.last_step(number) for number in ids] == [last] * RANKS
+        assert [recording.steps.last_step(number) for number in ids] == [last] * RANKS
         if file == "whole" and log != "cut":
-            assert [len(recording.blocks.steps(number, 1, 1000)) for number in ids] == [last] * RANKS
+            assert [len(recording.steps.whole_steps(number, 1, 1000)) for number in ids] == [last] * RANKS
 
 
 def test_a_folder_that_may_not_be_written_to_is_no_damage(run, path, tmp_path):
@@ -309,7 +309,7 @@ def test_what_ranks_were_told_is_safe_is_there_whenever_the_hub_is_killed(stage)
         with Recording(stage.run) as recording:
             (process,) = recording.processes()
             assert process.seq >= acknowledged
-            steps = [step.step for step in recording.blocks.steps(process.id, 1, 10_000)]
+            steps = [step.step for step in recording.steps.whole_steps(process.id, 1, 10_000)]
             assert steps == list(range(1, process.last_step + 1))
             assert process.last_step == process.records == 20 * process.seq
             assert not recording.is_damaged

@@ -33,8 +33,8 @@ def test_a_block_of_more_steps_than_any_holds_is_damaged_and_those_after_it_are_
         schema.block_steps(bomb, None)
     with Recording(run) as recording:
         process = recording.processes()[1]
-        assert [step.step for step in recording.blocks.steps(process.id, 1, most=2)] == [101, 102]
-        assert list(recording.blocks.stretches([process.id], 1, 100)) == [(1, 101), (101, 201)]
+        assert [step.step for step in recording.steps.whole_steps(process.id, 1, most=2)] == [101, 102]
+        assert list(recording.steps.stretches([process.id], 1, 100)) == [(1, 101), (101, 201)]
         assert recording.is_damaged
 
 
@@ -56,8 +56,8 @@ def test_a_batch_that_was_recorded_twice_counts_once(home):
         db.commit()
     with Recording(run) as recording:
         for process in recording.processes():
-            assert [step.step for step in recording.blocks.steps(process.id, 1, 1000)] == list(range(1, 101))
-            assert [step.step for step in recording.blocks.steps(process.id, 49, most=4)] == [49, 50, 51, 52]
+            assert [step.step for step in recording.steps.whole_steps(process.id, 1, 1000)] == list(range(1, 101))
+            assert [step.step for step in recording.steps.whole_steps(process.id, 49, most=4)] == [49, 50, 51, 52]
 
 
 def test_steps_that_compress_too_well_are_kept_as_they_are():

@@ -191,7 +191,7 @@ def test_ranks_of_torch_multiprocessing_are_watched_and_have_logs_of_their_own(c
     found = runs.find(None)
     with Recording(found) as recording:
         steps = [
-            recording.blocks.steps(process.id, 1, 1 << 40)
+            recording.steps.whole_steps(process.id, 1, 1 << 40)
             for _, process in sorted(recording.registry().process_of_rank.items())
         ]
     assert [[step.samples for step in each] for each in steps] == [[3] * 10, [3] * 10]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ddpmon.errors import RecordingError
 from ddpmon.recording import playback
-from ddpmon.recording.merged import Merged
 from ddpmon.recording.player import Player
 from ddpmon.recording.recorded import recorded_snapshot
+from ddpmon.recording.steps import RecordedSteps
 from tests.recordings import BEGAN, record, story
 
 
@@ -94,8 +94,8 @@ def test_a_jump_reads_a_bounded_part_of_a_long_run(home, monkeypatch):
     """Play two minutes and 7,200 records: the steps between two places are not read."""
     monkeypatch.setattr(playback, "LEAD_RECORDS", 1_400)
     player = Player(record(story(3_600, ranks=2, late=1, begin=3_200, end=3_600)))
-    read, steps = [], Merged.steps
-    monkeypatch.setattr(Merged, "steps", lambda *args, **limits: read.append(steps(*args, **limits)) or read[-1])
+    read, steps = [], RecordedSteps.steps
+    monkeypatch.setattr(RecordedSteps, "steps", lambda *args, **limits: read.append(steps(*args, **limits)) or read[-1])
     assert player.snapshot_at(player.end - 5.0).step > 3_300
     assert player.snapshot_at(BEGAN + 60).state == "running"
     assert 1_000 < sum(map(len, read)) < 4_800

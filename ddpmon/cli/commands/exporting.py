@@ -66,11 +66,10 @@ def _write_state(run: Run, file: TextIO) -> None:
 def _write_steps(run: Run, form: str, last: int | None, output: Path | None) -> None:
     from ddpmon.export import rows, trace
     from ddpmon.export.steps import pieces
-    from ddpmon.recording.merged import Merged
     from ddpmon.recording.recording import Recording
 
     with Recording(run) as recording:
-        if last is None and (merged := Merged(recording).count()):
+        if last is None and (merged := recording.steps.count_merged()):
             print(
                 f"ddpmon: the export lacks {format_count(merged, 'older step record')} of {run.name} ({run.id}): the"
                 " recording has only their means over minutes or hours (table rollup in telemetry.db)",
