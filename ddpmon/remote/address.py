@@ -1,11 +1,11 @@
 """Parses a run's name on the command line, which may name a run on another machine that ssh reaches.
 
-    USER@HOST:RUN   HOST:RUN     a run there, by its name or the beginning of its id
-    USER@HOST       HOST:        the latest run there
+    USER@HOST:RUN   HOST:RUN     a run on HOST, by its name or the beginning of its id
+    USER@HOST       HOST:        the latest run on HOST
     [::1]:RUN                    an IPv6 address goes in brackets
 
 HOST is whatever ssh understands: a name, an address, an alias of ~/.ssh/config. A word without ':' and '@' is a run of
-this machine, because names of runs cannot contain these.
+this machine, because the name of a run contains neither character.
 
 $DDPMON_SSH is the ssh command with options ("ssh -F config"), as $RSYNC_RSH is for rsync. $DDPMON_REMOTE is the ddpmon
 command on the other machine, in the syntax of its shell ("~/project/.venv/bin/ddpmon").
@@ -26,22 +26,22 @@ _LOGIN = re.compile(
 )
 _BARE_IPV6 = re.compile(r"(?:[^\s@]+@)?[0-9A-Fa-f]*:[0-9A-Fa-f]*:")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:%+~@\\-]+")
-"""Characters allowed in users and hosts, because ssh passes these to shells of its configuration (ProxyCommand, Match
-exec)."""
+"""Characters allowed in users and hosts. ssh passes both names to shell commands of its configuration (ProxyCommand,
+Match exec), so other characters could run code."""
 
 OPTIONS = (
     "-T", "-a", "-x",
     "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
-    "-o", "ClearAllForwardings=yes",  # Another session may already use the forwarded ports.
+    "-o", "ClearAllForwardings=yes",  # Another ssh session may already use the ports that ~/.ssh/config forwards.
     "-o", "RemoteCommand=none",
     "-o", "ConnectTimeout=20",  # The kernel's own timeout takes minutes, without any message.
 )  # fmt: skip
 UNATTENDED = ("-o", "BatchMode=yes")
-"""Options of ssh for a line that reconnects by itself: it must not prompt a user who looks at a dashboard."""
+"""Options of ssh for a connection that is restored by itself: ssh must not prompt a user who looks at a dashboard."""
 
 _PLACES = ("", "$HOME/.local/bin/", "$HOME/.venv/bin/", "$HOME/venv/bin/")
 NOT_THERE = "ddpmon-is-not-there"
-"""Answer of the far shell if it finds no ddpmon."""
+"""Answer of the other machine's shell if it finds no ddpmon."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Address:
     host: str
     """The host as ssh gets it: USER@HOST or HOST."""
     run: str | None
-    """Name or beginning of the id of the run; None means the latest run there."""
+    """Name or beginning of the id of the run; None means the latest run on the host."""
 
     @property
     def where(self) -> str:
@@ -59,7 +59,7 @@ class Address:
         return self.host.rpartition("@")[2]
 
     def word(self, run: str) -> str:
-        """Return the word that a user types here for a run there."""
+        """Return the word with which a user of this machine names a run on the other machine."""
         user, at, host = self.host.rpartition("@")
         return f"{user}{at}[{host}]:{run}" if ":" in host else f"{self.host}:{run}"
 
@@ -99,8 +99,8 @@ def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
 
     Args:
         host: The host.
-        words: The command for ddpmon there.
-        unattended: Nobody can be asked for a password.
+        words: The command for ddpmon on the host.
+        unattended: True if nobody can be asked for a password.
 
     """
     try:
@@ -111,7 +111,9 @@ def command(host: str, words: list[str], *, unattended: bool) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """Return the command for the login shell of the other machine. Any shell can start sh, which does the rest."""
+    """Return the command for the login shell of the other machine. It starts sh, because the login shell may have
+    another syntax.
+    """
     quoted = " ".join(map(shlex.quote, words))
     if remote_command := os.environ.get("DDPMON_REMOTE"):
         return f"exec sh -c {shlex.quote(f'{remote_command} {quoted}')}"

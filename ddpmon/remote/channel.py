@@ -1,8 +1,8 @@
-"""Defines the messages between the two ends of a line, and their frames.
+"""Defines the messages between the run's machine and the dashboard's machine over an ssh connection, and their frames.
 
-The far side begins with a greeting that marks where ddpmon's output begins, because a login may print text before it.
-Then both sides send frames: four bytes of length, and a msgpack message, compressed by one zlib stream that spans all
-frames.
+The run's machine begins with a greeting that marks where ddpmon's output begins, because a login may print text before
+the greeting. Then both machines send frames. A frame is four bytes of length and a msgpack message. One zlib stream for
+each direction compresses all messages.
 """
 
 from __future__ import annotations
@@ -24,45 +24,48 @@ from ddpmon.runs.logs import LAUNCHER, STREAMS, Said
 from ddpmon.runs.run import check_values
 
 CHANNEL_PROTOCOL = 3
-"""Version of the protocol. Two sides with different versions cannot communicate. Added messages and fields do not
-change it."""
+"""Version of the protocol. Two machines with different versions cannot communicate. Added messages and fields do
+not change the version."""
 GREETING = re.compile(rb"<<ddpmon (\d{1,6}) ([0-9A-Za-z.+!-]{1,64})>>\n")
 GREETING_MOST = 1 << 17
-"""Most bytes that a login may print before the greeting."""
+"""Largest number of bytes that a login may print before the greeting."""
 MAX_MESSAGE_BYTES = 16 << 20
 """Largest size of a message in bytes, compressed or not."""
 CREDITS = 2
-"""Largest number of unacknowledged snapshots, so that a slow line gets fewer snapshots and a stopped reader none."""
+"""Largest number of unacknowledged snapshots, so that a slow connection gets fewer snapshots and a stopped reader gets
+none."""
 LINE_HEARTBEAT_S = 1.0
-"""Longest interval, in seconds, between two heartbeats of the far side."""
+"""Longest interval, in seconds, between two heartbeats of the run's machine."""
 
 
 class About(msgspec.Struct, array_like=True, tag="about"):
-    """The run that the far side shows."""
+    """First message from the run's machine: the run that it forwards."""
 
     run_id: str
     name: str
     version: str
-    """Version of ddpmon there."""
+    """Version of ddpmon on the run's machine."""
 
 
 class Remark(msgspec.Struct, array_like=True, tag="sorry"):
-    """A message for the user from the far side: why a request failed, or what happened without one.
+    """A message for the user from the run's machine: the reason why a request failed, or news of the source.
 
-    As the first message, it means that there is no such run, and the line ends.
+    If it is the first message, there is no such run, and the connection ends.
     """
 
     text: str
 
 
 class Shot(msgspec.Struct, array_like=True, tag="shot"):
-    """A snapshot, as the hub sends it to viewers: `messages.changes` since the previous one."""
+    """A snapshot, encoded as the hub encodes it for viewers: the changes since the previous snapshot
+    (`messages.changes`).
+    """
 
     changes: bytes
 
 
 class Beat(msgspec.Struct, array_like=True, tag="beat"):
-    """A heartbeat of the far side, with what its source reports beside snapshots."""
+    """A heartbeat of the run's machine. Its fields are properties of the source that snapshots do not contain."""
 
     silent_s: float
     stoppable: bool
@@ -70,7 +73,7 @@ class Beat(msgspec.Struct, array_like=True, tag="beat"):
 
 
 class Printed(msgspec.Struct, array_like=True, tag="printed"):
-    """New output of ranks."""
+    """Lines that ranks have printed since the last such message."""
 
     said: list[Said]
 
@@ -95,7 +98,9 @@ class Taken(msgspec.Struct, array_like=True, tag="taken"):
 
 
 class Want(msgspec.Struct, array_like=True, tag="want"):
-    """Tells the far side which parts of snapshots to send from now on."""
+    """Tells the run's machine which parts of snapshots to send from now on, and whether to send output and the list of
+    runs.
+    """
 
     view_request: ViewRequest = ViewRequest()
     printed: bool = False
@@ -115,7 +120,7 @@ Message: TypeAlias = FromThere | FromHere
 
 
 def greeting() -> bytes:
-    """Return the far side's first line. It begins with a newline to end a line that the login had begun to print."""
+    """Return the first line that the run's machine sends. Its initial newline ends any text that the login printed."""
     return f"\n<<ddpmon {CHANNEL_PROTOCOL} {ddpmon.__version__}>>\n".encode()
 
 
@@ -126,7 +131,7 @@ class Framer:
         self._stream = zlib.compressobj(6)
 
     def frame(self, message: Message) -> bytes:
-        """Return a message as a frame. Raise WireError if it is too large."""
+        """Return a message as a frame. Raise WireError if the message is too large."""
         plain = msgspec.msgpack.encode(message)
         if len(plain) > MAX_MESSAGE_BYTES:  # Checked before the stream compresses it.
             raise WireError(f"a message of {len(plain):,} bytes")
@@ -142,7 +147,9 @@ class Unframer:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the messages that are complete now. Raise WireError if the data is not frames."""
+        """Add received bytes, and return the messages that are now complete. Raise WireError if the bytes are not
+        frames.
+        """
         self._buffer += data
         messages = []
         while len(self._buffer) >= 4:
@@ -168,7 +175,9 @@ _from_here: msgspec.msgpack.Decoder[FromHere] = msgspec.msgpack.Decoder(FromHere
 
 
 def from_there(message: bytes) -> FromThere:
-    """Decode a message of the far side. Raise WireError if it is invalid or unknown: a newer ddpmon may send others."""
+    """Decode a message from the run's machine. Raise WireError if it is invalid, or unknown because ddpmon there is
+    newer.
+    """
     decoded = decode(_from_there, message)
     if isinstance(decoded, Beat):
         require(0.0 <= decoded.silent_s < math.inf, "silence", decoded.silent_s)

@@ -1,6 +1,6 @@
-"""The far side of a line: forwards a source of this machine over standard input and output.
+"""Forwards a source of this machine over standard input and output, which ssh connects to a dashboard elsewhere.
 
-It ends with its standard input, so that no process is left once the line is cut.
+The relay ends when its standard input ends, so that no process remains after the ssh connection is cut.
 """
 
 from __future__ import annotations
@@ -26,21 +26,26 @@ PRINTED_S = 0.5
 RUNS_S = 2.0
 MOST_RUNS = 500
 LEAST_LINES = 50
-"""Minimum number of lines of each rank that are sent at once, unless they exceed `PRINTED_LETTERS`."""
+"""Smallest number of lines of each rank in one message, unless the lines of all ranks exceed `PRINTED_LETTERS`."""
 PRINTED_LETTERS = 2 << 20
-"""Most characters of all ranks' lines that are sent at once."""
+"""Largest number of characters, over the lines of all ranks, in one message."""
 _CHUNK = 1 << 16
 
 
 def serve(name: str | None, incoming: int, outgoing: int) -> None:
-    """Find a run of this machine and forward it until `incoming` ends. Both `incoming` and `outgoing` are file
-    descriptors.
+    """Find a run of this machine and forward it until `incoming` ends.
+
+    Args:
+        name: Name or beginning of the id of the run, or None for the latest run.
+        incoming: File descriptor of the dashboard's messages.
+        outgoing: File descriptor for messages to the dashboard.
+
     """
     try:
         _write(outgoing, channel.greeting())
         framer = channel.Framer()
         try:
-            run = runs.find(name, quiet=True)  # Standard error there would read as the reason of a lost connection.
+            run = runs.find(name, quiet=True)  # Text on standard error would appear as the reason of a lost connection.
             source = attach(run)
         except DdpmonError as error:
             _write(outgoing, framer.frame(channel.Remark(str(error))))
@@ -50,11 +55,11 @@ def serve(name: str | None, incoming: int, outgoing: int) -> None:
         finally:
             source.close()
     except (BrokenPipeError, WireError):
-        return  # The line is cut, or its other end is not ddpmon.
+        return  # The connection is cut, or its other end is not ddpmon.
 
 
 class Relay:
-    """Forwards a source: snapshots as far as there are credits, and the logs and runs that the near side shows."""
+    """Forwards a source: its snapshots, and the logs and the list of runs if the dashboard shows them."""
 
     def __init__(self, run: runs.Run, source: Source, framer: channel.Framer, incoming: int, outgoing: int) -> None:
         self._run, self._source = run, source
@@ -66,7 +71,7 @@ class Relay:
         from ddpmon.hub.changes import Sent  # Needs numpy, which commands that only import this module do not.
 
         self._viewer = Sent()
-        """State of the near side."""
+        """Everything that the dashboard has received."""
         self._want = channel.Want()
         self._reader = Reader(run)
         self._all = AllRuns()
@@ -74,7 +79,7 @@ class Relay:
         self._due = {"beat": 0.0, "printed": 0.0, "runs": 0.0}
 
     def pump(self) -> None:
-        """Forward until the near side closes the line."""
+        """Forward the source until the dashboard closes the connection."""
         self._send(channel.About(self._run.id, self._run.name, ddpmon.__version__))
         while True:
             if select.select([self._incoming], [], [], RELAY_POLL_S)[0]:
@@ -115,7 +120,7 @@ class Relay:
         if shot is not None and shot is not self._sent and self._credits > 0:
             self._credits -= 1
             base = self._sent.version if self._sent is not None and self._sent.epoch == shot.epoch else 0
-            # The changes are sent uncompressed, because the line's own stream compresses them.
+            # The changes are sent uncompressed, because the frames are compressed.
             self._viewer, changes = self._viewer.answer(shot, self._want.view_request, base, level=0)
             self._sent = shot
             self._send(channel.Shot(changes))
@@ -140,7 +145,7 @@ class Relay:
         return True
 
     def _as_message(self, listed: Listed) -> channel.RunThere:
-        # The run's arguments and variables are not sent: they may hold secrets, and the near side does not need them.
+        # The run's arguments and variables are not sent: they may hold secrets, and the dashboard does not need them.
         run, verdict = listed.run, self._all.verdict(listed)
         run = dataclasses.replace(
             run,
@@ -163,7 +168,7 @@ class Relay:
 
 
 def _newest(printed: list[Said]) -> list[Said]:
-    """Return the last lines of each rank, as many as a screen holds."""
+    """Return the last lines of each rank: LEAST_LINES or more, unless all lines together exceed PRINTED_LETTERS."""
     most, room = max(LEAST_LINES, MAX_KEPT_LINES // len(printed)), PRINTED_LETTERS // len(printed)
     newest = []
     for each in printed:

@@ -1,7 +1,8 @@
 """Runs a command of ddpmon on the run's machine over ssh, and passes on its output, its exit code and Ctrl-C.
 
-Without a terminal at the far side, Ctrl-C does not reach the command there, and a command that prints nothing does not
-notice the end of ssh. So both use standard input: one byte means Ctrl-C, and the end of the input means the end of ssh.
+The command on the run's machine has no terminal. So Ctrl-C would not reach the command, and a command that prints
+nothing would not notice the end of ssh. Both are sent over standard input: one byte means Ctrl-C, and the end of the
+input means the end of ssh.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ INTERRUPTED = 130
 def run_there(address: Address, words: list[str], write: Callable[[bytes], None]) -> int:
     """Run a command of ddpmon on another machine; return its exit code.
 
-    The first Ctrl-C goes to that command, the second ends this one.
+    The first Ctrl-C is sent to the command on the other machine. The second ends ssh.
 
     Args:
         address: The machine and the run.
@@ -34,7 +35,7 @@ def run_there(address: Address, words: list[str], write: Callable[[bytes], None]
         write: Prints the command's output.
 
     Raises:
-        UnreachableError: ssh, or ddpmon there, does not answer.
+        UnreachableError: ssh, or ddpmon on the other machine, does not answer.
 
     """
     size = ["--columns", str(shutil.get_terminal_size().columns)] if sys.stdout.isatty() else []
@@ -64,11 +65,11 @@ def run_there(address: Address, words: list[str], write: Callable[[bytes], None]
 
 
 def begin() -> None:
-    """Send the greeting from the far side, and listen for Ctrl-C and for the end of the line."""
+    """On the run's machine, send the greeting, and listen for Ctrl-C and for the end of the connection."""
     os.write(1, greeting())
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a user at a terminal waits for each line
-    # A shell that started this in the background may have set SIG_IGN, with which Ctrl-C would not end `logs -f`.
+    # A shell that started this process in the background may have set SIG_IGN. Then Ctrl-C would not end `logs -f`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     incoming = os.dup(0)

@@ -1,7 +1,7 @@
-"""The source of a run on another machine, read through ssh, and the list of the runs there.
+"""The source of a run on another machine, read through ssh, and the list of the runs on that machine.
 
-A thread of its own reads the messages. A line that is cut reconnects by itself, after growing pauses. Until then the
-last snapshot stays, and `silent_for` says how old it is.
+A background thread reads the messages. If the ssh connection is cut, the thread connects again, after growing pauses.
+Until then the last snapshot stays, and `silent_for` returns its age in seconds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ddpmon.source import Source
 from ddpmon.source.run_list import Listed, ListedVerdict
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Seconds before each reconnection; the last value is repeated."""
+"""Seconds before each attempt to connect again. The last value is repeated."""
 LASTING_LINE_S = 10.0
 """Seconds that a connection must last to reset the pauses to the first one."""
 SILENT_LINE_S = 30.0
-"""Seconds without data after which the connection is closed as dead; a heartbeat is due every second."""
+"""Seconds without data after which the connection is closed. The run's machine sends a heartbeat every second."""
 LOOKED_AT_S = 5.0
-"""Seconds after the last read of the list of runs, or of the ranks' output, after which it is no longer requested."""
+"""Seconds without a read of the list of runs, or of the ranks' output, after which the data is no longer requested."""
 _POLL_S = 0.25
 
 
@@ -44,19 +44,20 @@ class RemoteSource:
 
     tape = None
     refused = ""
-    """Reason for a refused snapshot, which is always "": the far side, where the hub is, refuses invalid snapshots."""
+    """Reason for a refused snapshot, which is always "", because the run's machine refuses invalid snapshots before it
+    sends them."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.run_id = address.run or ""
         self.run_name = ""
         self._conversation: Conversation | None = None
-        """The messages over the line; None while the thread logs in again."""
+        """Messages over the ssh connection; None while there is no connection."""
         self._snapshot: Snapshot | None = None
         self._log = Log(self._take_printed)
         self._printed: list[Said] = []
         self._begun_anew = False
-        """True if the line has reconnected, so that the output of ranks is read from the beginning."""
+        """True after a reconnection, because the output of ranks is then read from the beginning."""
         self._want = channel.Want()
         self._printed_read_at = self._runs_read_at = float("-inf")
         self._listed: list[tuple[Listed, ListedVerdict]] = []
@@ -65,7 +66,7 @@ class RemoteSource:
         self._trouble = ""
         self._news: deque[str] = deque(maxlen=8)
         self._versions = ""
-        """Message to the user that ddpmon on the other machine has another version; "" if it has the same."""
+        """Message to the user that the two machines have different versions of ddpmon; "" if the versions are equal."""
         self._outgoing: deque[channel.FromHere] = deque()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -75,16 +76,16 @@ class RemoteSource:
 
     @staticmethod
     def call(address: Address) -> Line:
-        """Start to log in; ssh may prompt in the terminal. Raise UnreachableError if there is no ssh."""
+        """Start to log in. ssh may prompt in the terminal. Raise UnreachableError if ssh is not installed."""
         return Line(address, _words(address.run), unattended=False)
 
     @classmethod
     def open(cls, address: Address, line: Line) -> RemoteSource:
-        """Return the run at the other end of a line, once ddpmon there has found it.
+        """Return the source of a run, once ddpmon on the other machine has found the run.
 
         Raises:
-            UnreachableError: The line ends or does not answer.
-            DdpmonError: The error that ddpmon there reports.
+            UnreachableError: The ssh connection ends, or ddpmon does not answer over it.
+            DdpmonError: The error that ddpmon on the other machine reports.
 
         """
         conversation = Conversation(line)
@@ -101,12 +102,14 @@ class RemoteSource:
 
     @classmethod
     def beside(cls, address: Address) -> RemoteSource:
-        """Return the source of a run on another machine at once. A thread logs in, without asking for a password."""
+        """Return the source of a run on another machine without waiting for the login. A thread logs in, and cannot ask
+        for a password.
+        """
         source = cls(address)
         source._thread.start()
         return source
 
-    # --- what viewers ask for ---
+    # --- interface of every source ---
 
     @property
     def stoppable(self) -> bool:
@@ -130,7 +133,7 @@ class RemoteSource:
         return since if since > 2 * channel.LINE_HEARTBEAT_S else self._beat.silent_s
 
     def trouble(self) -> str:
-        """Return why no data arrives if the connection is the cause; "" otherwise."""
+        """Return the reason why the connection is lost; "" if it is not."""
         if self._trouble:
             return self._trouble
         if time.monotonic() - self._beat_at > 2 * channel.LINE_HEARTBEAT_S:
@@ -160,10 +163,10 @@ class RemoteSource:
         self._waking.close()
         self._woken.close()
 
-    # --- what the place of this source asks for ---
+    # --- runs of the other machine, for `RemotePlace` ---
 
     def stop_there(self, run_id: str, now: bool) -> None:
-        """Ask a run there to stop. Raise UnreachableError while there is no line."""
+        """Ask a run of the other machine to stop. Raise UnreachableError while there is no connection."""
         if self._trouble:
             raise UnreachableError(f"ddpmon did not stop the run: {self._trouble}")
         self._send(channel.StopThere(run_id, now))
@@ -171,14 +174,14 @@ class RemoteSource:
     def runs(self) -> list[tuple[Listed, ListedVerdict]]:
         """Return the runs of the other machine, the latest first, each with its verdict.
 
-        The far side sends them only while this method is called at least every `LOOKED_AT_S` seconds.
+        The other machine sends the list only while this method is called at least every `LOOKED_AT_S` seconds.
         """
         self._runs_read_at = time.monotonic()
         if not self._want.runs:
             self._change_want(runs=True)
         return self._listed
 
-    # --- the thread ---
+    # --- the thread that reads messages ---
 
     def _take_printed(self) -> list[Said]:
         self._printed_read_at = time.monotonic()
@@ -228,7 +231,7 @@ class RemoteSource:
             conversation.line.close()
 
     def _connect(self) -> Conversation:
-        """Log in again to the same run, and request what was shown."""
+        """Log in again to the same run, and request the same parts of snapshots as before."""
         conversation = Conversation(Line(self.address, _words(self.run_id or None), unattended=True))
         with self._lock:
             self._conversation = conversation
@@ -253,7 +256,7 @@ class RemoteSource:
             self._news.append(self._versions)
 
     def _pump(self, conversation: Conversation) -> None:
-        """Read and write until the line ends. Raise UnreachableError with the reason."""
+        """Exchange messages until the source is closed. Raise UnreachableError if the connection ends first."""
         line = conversation.line
         heard_at = time.monotonic()
         while not self._closing.is_set():
@@ -305,7 +308,7 @@ def _words(run: str | None) -> list[str]:
 
 
 class RemotePlace:
-    """The other machine of a source, over the same line."""
+    """The machine of a remote run, with all its runs, over the ssh connection of that run's source."""
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source

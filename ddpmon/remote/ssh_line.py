@@ -1,4 +1,4 @@
-"""Runs one ssh to another machine, from the login to the reason of its end, and exchanges messages over it."""
+"""Runs one ssh connection to another machine, and exchanges messages over it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ddpmon.remote import channel
 from ddpmon.remote.address import NOT_THERE, Address, command
 
 HELD_MESSAGES_S = 0.3
-"""Seconds for which ssh's messages are held back: if ssh ends meanwhile, they are its reason and are printed once, with
-the error."""
+"""Seconds for which ssh's messages are held back. If ssh ends meanwhile, the messages explain its end, and are printed
+only once, with the error."""
 SSH_END_S = 2.0
 GENTLE_S = 0.5
 _LAST_WORDS_S = 0.2
-"""Seconds for which ssh's standard error is read after its end, because another process (ControlPersist) may hold it
-open."""
+"""Seconds for which ssh's standard error is read after the end of ssh. The limit is needed because another process of
+ssh (ControlPersist) may hold standard error open."""
 _SSH_FAILED = 255
 _FROM_SSH = re.compile(
     r"ssh|kex_|Connection |client_loop|Timeout, server|Host key|Bad configuration|.*: Permission denied"
@@ -38,18 +38,18 @@ _KEPT_LINES = 20
 
 
 class Line:
-    """A running ssh to ddpmon on another machine. `stdin` and `stdout` are its standard input and output."""
+    """A running ssh process, connected to ddpmon on another machine. `stdin` and `stdout` are those of ssh."""
 
     def __init__(self, address: Address, words: list[str], *, unattended: bool) -> None:
         """Start ssh, which may prompt for passwords in the terminal unless it is unattended.
 
         Args:
             address: The machine.
-            words: The command for ddpmon there.
-            unattended: Nobody can answer a prompt.
+            words: The command for ddpmon on the other machine.
+            unattended: True if nobody can answer a prompt.
 
         Raises:
-            UnreachableError: There is no ssh.
+            UnreachableError: ssh is not installed.
 
         """
         self.where = address.where
@@ -82,13 +82,13 @@ class Line:
         self._error_reader.start()
 
     def greeted(self) -> tuple[str, bytes]:
-        """Wait for the greeting of ddpmon there, which may take as long as typing a password.
+        """Wait for the greeting of ddpmon on the other machine, which may take as long as typing a password.
 
         Returns:
-            The version of ddpmon there, and the bytes after the greeting that were read together with it.
+            The version of ddpmon on the other machine, and the bytes after the greeting that were read with it.
 
         Raises:
-            UnreachableError: The greeting does not come; the text has the reason.
+            UnreachableError: The greeting does not arrive. The message has the reason.
 
         """
         came = b""
@@ -111,16 +111,17 @@ class Line:
 
     @property
     def there(self) -> bool:
-        """Return whether the greeting of ddpmon there has arrived."""
+        """Return whether the greeting of ddpmon on the other machine has arrived."""
         return self._has_greeted
 
     def read(self) -> bytes:
-        """Return the next bytes from ddpmon there; b"" at the end."""
+        """Return the next bytes from ddpmon on the other machine; b"" at the end."""
         return os.read(self.stdout, _CHUNK)
 
     def exit_code(self) -> int:
-        """Wait for the end, and return the exit code of the command there. Raise UnreachableError if the line was cut
-        before the command ended.
+        """Wait for the end of ssh, and return the exit code of the command on the other machine.
+
+        Raise UnreachableError if the connection was cut before the command ended.
         """
         code = self._ssh.wait()
         self._ended.wait(_LAST_WORDS_S)
@@ -130,7 +131,7 @@ class Line:
         return code if code >= 0 else 128 - code
 
     def why(self) -> str:
-        """Wait for the end of the line, and return its reason in one line."""
+        """Wait for the end of ssh, and return a sentence with the reason."""
         try:
             code = self._ssh.wait(SSH_END_S)
         except subprocess.TimeoutExpired:
@@ -209,13 +210,13 @@ class Line:
         """End ssh, from any thread. A thread that is reading gets the end of the stream."""
         with contextlib.suppress(ProcessLookupError):
             self._ssh.terminate()
-            self._ssh.send_signal(signal.SIGCONT)  # A stopped process must continue to end.
+            self._ssh.send_signal(signal.SIGCONT)  # A stopped process does not end before it continues.
 
     def close(self) -> None:
-        """End the line. The command there ends with its standard input."""
+        """End the connection. The command on the other machine ends when its standard input ends."""
         _close(self._streams[0])
         try:
-            self._ssh.wait(GENTLE_S)  # ssh may carry other sessions (ControlMaster), so it may end by itself first.
+            self._ssh.wait(GENTLE_S)  # ssh may carry other sessions (ControlMaster), so it gets time to end by itself.
         except subprocess.TimeoutExpired:
             self.hang_up()
             try:
@@ -241,22 +242,23 @@ _GARBAGE = "the answer does not come from ddpmon; perhaps a login script prints 
 
 
 class Conversation:
-    """Messages over a line. Its methods raise UnreachableError, with the reason, if the line ends or sends invalid
-    data.
+    """Messages over an ssh connection.
+
+    The methods raise UnreachableError, with the reason, if the connection ends or invalid data arrives.
     """
 
     def __init__(self, line: Line) -> None:
         self.line = line
         self.version = ""
-        """Version of ddpmon there, once it has greeted."""
+        """Version of ddpmon on the other machine, once its greeting has arrived."""
         self._framer, self._unframer = channel.Framer(), channel.Unframer()
         self._base: Snapshot | None = None
-        """The snapshot that the next changes apply to."""
+        """The last snapshot, to which the next changes are applied."""
         self._unread: list[bytes] = []
-        """Messages that arrived with the first one."""
+        """Messages that arrived together with the first one, and have not been returned yet."""
 
     def begin(self) -> channel.About:
-        """Wait for the login and the first message. Raise RunNotFoundError if there is no such run there."""
+        """Wait for the login and the first message. Raise RunNotFoundError if the other machine has no such run."""
         self.version, data = self.line.greeted()
         self.line.keep_quiet()
         os.set_blocking(self.line.stdin, False)
@@ -272,11 +274,11 @@ class Conversation:
 
     @property
     def pending(self) -> bool:
-        """Return whether `messages` can go on without new data from the line."""
+        """Return whether `messages` can yield a message without reading from ssh."""
         return bool(self._unread)
 
     def messages(self) -> Iterator[channel.FromThere]:
-        """Yield the messages that have arrived; wait for the first."""
+        """Yield the messages that have arrived. If there are none, wait for the first."""
         unread, self._unread = self._unread or self._read(), []
         for encoded in unread:
             message = _decoded(encoded)
@@ -284,7 +286,7 @@ class Conversation:
                 yield message
 
     def send(self, message: channel.FromHere) -> None:
-        """Send a message. If the line does not accept it at once, cut the line."""
+        """Send a message. If the connection does not accept the message at once, cut the connection."""
         frame = self._framer.frame(message)
         try:
             written = os.write(self.line.stdin, frame)
@@ -320,7 +322,7 @@ class Conversation:
 
 
 def _decoded(message: bytes) -> channel.FromThere | None:
-    """Return the decoded message; None if only a newer ddpmon knows it."""
+    """Return the decoded message, or None if it is invalid or only a newer ddpmon knows it."""
     try:
         return channel.from_there(message)
     except WireError:
