@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ddpmon import proc, runs
 from ddpmon.attach.stacks import Frame
-from ddpmon.runs.attached import Attached
+from ddpmon.runs.run import Attached
 
 _KINDS = (
     ("/dev/pts/", "the terminal {}"),

@@ -13,7 +13,7 @@ from ddpmon.attach import stacks
 from ddpmon.attach.probe_code import BEGUN
 from ddpmon.attach.process_entry import Entry, EntryError
 from ddpmon.runs import Process, plain_file
-from ddpmon.runs.attached import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
+from ddpmon.runs.run import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 PYSPY_AFTER_S = 3.0
 """Seconds for a rank to return to Python code, after which py-spy reads the rank's stack."""

@@ -14,7 +14,7 @@ from ddpmon.launch import spec
 from ddpmon.launch.given_hub import GivenHub
 from ddpmon.launch.start import new_run, start_run
 from ddpmon.runs import Run
-from ddpmon.runs.attached import ENTERING, Attached
+from ddpmon.runs.run import ENTERING, Attached
 
 ELSEWHERE = (
     "this run has only the ranks of this machine; "

@@ -32,7 +32,7 @@ from ddpmon.launch.life import STOP_MARGIN_S
 from ddpmon.launch.run_file import RunFile
 from ddpmon.launch.supervising import IDLE_S, Supervising, SupervisorLog, become_supervisor
 from ddpmon.runs import Process
-from ddpmon.runs.attached import ENDED, ENTERING, IN, STARTING, WAITING, Attached
+from ddpmon.runs.run import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
 ENTERING_INTERVAL_S = 0.05
 LEAVING_S = 20.0
@@ -280,8 +280,7 @@ class Supervisor(Supervising):
         for each in to:
             processes.send_signal(each, number)
         for each in (*to, *alive):
-            if proc.is_stopped(each.pid):
-                processes.send_signal(each, signal.SIGCONT)
+            processes.resume(each)
 
     def _kill(self) -> None:
         alive = [process for process, rank in self.ranks.items() if rank.alive()]

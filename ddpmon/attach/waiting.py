@@ -10,7 +10,7 @@ from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.launch import adoption, processes, removal
 from ddpmon.launch.stop import check_reach, wait_until_gone
 from ddpmon.runs import Run
-from ddpmon.runs.attached import ENTERING, IN, REFUSED, STARTING, WAITING, Attached
+from ddpmon.runs.run import ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 REPORT_WAITING_S = 5.0
 """Seconds for ranks to return to Python code, after which the user gets a list of those that have not."""
@@ -79,7 +79,7 @@ def detach(run: Run) -> Run:
         from ddpmon.attach.signals import DETACH  # Viewers on other systems have no such signal.
 
         processes.send_signal(run.supervisor, DETACH)
-        adoption.resume_process(run.supervisor)
+        processes.resume(run.supervisor)
     gone = wait_until_gone(run, DETACH_TIMEOUT_S)
     if gone is None:
         raise DdpmonError(

@@ -28,12 +28,12 @@ def find(name: str | None) -> Run:
 
 def latest_running() -> Run | None:
     """Return the latest run that is still running, preferably one of this machine; None if no run is."""
-    from ddpmon.launch import remaining_processes
+    from ddpmon.launch import run_processes
 
     going = [
         each
         for each in runs.all_runs()
-        if not each.ended and (each.state() in {"running", "unknown"} or remaining_processes.of_run(each.id))
+        if not each.ended and (each.state() in {"running", "unknown"} or run_processes.of_run(each.id))
     ]
     return next((each for each in reversed(going) if not each.elsewhere()), going[-1] if going else None)
 

@@ -18,8 +18,8 @@ from ddpmon.hub.unwatched_processes import Unwatched, started_ranks
 from ddpmon.messages import END_STATES, MAX_STEP
 from ddpmon.messages.step_counter import COUNTER_BYTES, COUNTER_NAME, finished_steps
 from ddpmon.recording.recorder import Recorder
-from ddpmon.runs.attached import WAITING
 from ddpmon.runs.rotated_logs import tail
+from ddpmon.runs.run import WAITING
 from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 from ddpmon.store.standstill import start_line

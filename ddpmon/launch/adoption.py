@@ -7,14 +7,13 @@ one successor gets the run's lock.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 
-from ddpmon import proc, runs
+from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import processes, remaining_processes
-from ddpmon.runs import Process, Run, Sight
+from ddpmon.launch import processes, run_processes
+from ddpmon.runs import Run, Sight
 
 CONCLUDED_S = 30.0
 """Longest wait, in seconds, for a successor that finds no process of the run left. It has the hub write the report."""
@@ -42,7 +41,7 @@ def adopt_run(run: Run, say: Callable[[str], None] | None = None) -> Run:
     if run.lost():
         return take_over(run, say)
     for process, name in ((run.supervisor, "supervisor"), (run.hub, "hub")):
-        if resume_process(process) and say:
+        if processes.resume(process) and say:
             say(f"resumed the {name} of {run.name} ({run.id}), which a signal had stopped")
     return run
 
@@ -70,7 +69,7 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
     # The successor that holds the lock may not have entered itself in run.json yet, and cannot be signalled before.
     while not (run := runs.load(run.id)).ended and not _supervisor_lives(run) and time.monotonic() < deadline:
         time.sleep(0.02)
-    if not run.ended and not remaining_processes.of_run(run.id):
+    if not run.ended and not run_processes.of_run(run.id):
         deadline = time.monotonic() + CONCLUDED_S
         while _supervisor_lives(run) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -80,11 +79,3 @@ def take_over(run: Run, say: Callable[[str], None] | None = None) -> Run:
 
 def _supervisor_lives(run: Run) -> bool:
     return run.supervisor is not None and run.supervisor.alive()
-
-
-def resume_process(process: Process | None) -> bool:
-    """Continue a process that a signal stopped; return whether it was stopped."""
-    if process is None or not process.alive() or not proc.is_stopped(process.pid):
-        return False
-    processes.send_signal(process, signal.SIGCONT)
-    return True

@@ -119,6 +119,14 @@ def reap_if_ended(child: Process) -> bool:
     return pid != 0
 
 
+def resume(process: Process | None) -> bool:
+    """Continue a process that a signal stopped; return whether it was stopped."""
+    if process is None or not process.alive() or not proc.is_stopped(process.pid):
+        return False
+    send_signal(process, signal.SIGCONT)
+    return True
+
+
 def send_signal(process: Process, number: signal.Signals, *, to_group: bool = False) -> None:
     """Send a signal to a process, unless its pid belongs to another process by now.
 

@@ -1,4 +1,14 @@
-"""Finds the processes of a run, and ends them with signals. Standard library only."""
+"""Finds the processes of a run, even those that tried to detach from it, and ends them with signals.
+
+Standard library only. A process belongs to a run if
+
+- it was started with the run's environment,
+- it prints into the run's logs or spools, even if its environment was cleared (`env -i`, `exec -c`),
+- it is in the session or the process group of the run's command, or is a rank that ddpmon has attached to,
+- or one of its ancestors belongs to the run for one of these reasons.
+
+The run's supervisor and hub do not count.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +18,19 @@ import signal
 import time
 from collections.abc import Callable
 
-from ddpmon import proc
-from ddpmon.launch import processes, remaining_processes
+from ddpmon import proc, runs
+from ddpmon.errors import RunNotFoundError
+from ddpmon.launch import processes, spool
 from ddpmon.launch.life import Do
-from ddpmon.runs import Process, Run
+from ddpmon.runs import Process, Run, Sight
 
 PASS_ON_S = 2.0
 """Longest time, in seconds, for a launcher to forward a signal to its ranks."""
 FORKING_S = 5.0
 """Age of a rank, in seconds, up to which its launcher may not know it. torchrun records its ranks once it has forked
 all of them. If it is asked to end before, it leaves them behind. Such young ranks have nothing to save yet."""
+_OURS = ("supervisor.log", "hub.log")
+"""Logs that no process of the run itself prints into."""
 
 
 class RunProcesses:
@@ -50,11 +63,7 @@ class RunProcesses:
         alive = processes.descendants(os.getpid())
         if self._elsewhere:
             listed = {process for _, process in alive}
-            alive += [
-                (proc.parent(process.pid), process)
-                for process in remaining_processes.of_run(self._run_id)
-                if process not in listed
-            ]
+            alive += [(proc.parent(process.pid), process) for process in of_run(self._run_id) if process not in listed]
         own = {os.getpid(), *(process.pid for process in ours if process)}
         return [(parent, process) for parent, process in alive if process.pid not in own]
 
@@ -95,7 +104,7 @@ class RunProcesses:
             booted_s = time.clock_gettime(time.CLOCK_BOOTTIME)
             self._known_until_ticks = (booted_s - FORKING_S) * os.sysconf("SC_CLK_TCK")
         for _, process in remaining:
-            _continue_stopped(process)  # A stopped process cannot end.
+            processes.resume(process)  # A stopped process cannot end.
 
     def see_it_passed_on(self, at: float, rank_processes: list[Process], agent: Process | None) -> None:
         """Signal the ranks directly if their launcher does not forward the signal, or has left them behind."""
@@ -131,7 +140,58 @@ class RunProcesses:
             self._last_line = text
         for process in targets:
             processes.send_signal(process, number)
-            _continue_stopped(process)
+            processes.resume(process)
+
+
+def of_run(run_id: str) -> list[Process]:
+    """Return every live process of a run that is visible from here. Zombies count as dead."""
+    members = set(processes.with_run_id(run_id)) | _printing_processes(run_id)
+    not_counted = {Process.of(os.getpid())}
+    try:
+        run = runs.load(run_id)
+    except RunNotFoundError:  # run.json is damaged, so only the environment and the output identify processes.
+        pass
+    else:
+        if run.sight is Sight.PIDS:
+            not_counted |= {run.supervisor, run.hub}
+            if run.attached and not run.ended:
+                members |= {each.process for each in run.attached if each.process.alive()}
+            elif run.agent is not None and not run.ended:
+                members |= _together_with(run.agent)
+    members.update(below for _, below in processes.descendants(*(process.pid for process in members - not_counted)))
+    return sorted(members - not_counted, key=lambda process: process.pid)
+
+
+def _printing_processes(run_id: str) -> set[Process]:
+    """Return the processes whose standard output or error is a log or spool of the run."""
+    logs = os.path.realpath(runs.run_dir(run_id) / "logs") + "/"
+    sockets = os.path.realpath(runs.socket_dir(run_id))
+    printing = set()
+    for pid in proc.pids():
+        for descriptor in (1, 2):
+            output = proc.descriptor_link(descriptor, pid)
+            into_a_log = output.startswith(logs) and output.removeprefix(logs) not in _OURS
+            if into_a_log or spool.log_of(output, run_id, sockets) is not None:
+                printing.add(Process.of(pid))
+    return {process for process in printing if process is not None}
+
+
+def _together_with(agent: Process) -> set[Process]:
+    """Return the processes in the session or the process group of the run's command.
+
+    The kernel does not reuse a pid while a session or group has that number. So these processes belong to the command
+    as long as no other process has its pid.
+    """
+    if Process.of(agent.pid) not in {None, agent}:
+        return set()
+    return {
+        Process(pid, stat.start_ticks)
+        for pid, stat in proc.stats().items()
+        if agent.pid in {stat.group, stat.session}
+        and stat.alive
+        and stat.start_ticks >= agent.start_ticks > 0
+        and proc.owner(pid) == os.getuid()
+    }
 
 
 def ranks_of(remaining: list[tuple[int, Process]]) -> list[Process]:
@@ -153,8 +213,3 @@ def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:
     for process in listeners:
         processes.send_signal(process, number)
     return len(listeners), len(here) - len(listeners)
-
-
-def _continue_stopped(process: Process) -> None:
-    if proc.is_stopped(process.pid):
-        processes.send_signal(process, signal.SIGCONT)

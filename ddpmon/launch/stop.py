@@ -7,7 +7,7 @@ import time
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError, RunNotFoundError
-from ddpmon.launch import adoption, processes, remaining_processes
+from ddpmon.launch import adoption, processes, run_processes
 from ddpmon.launch.life import HUB_END_S, STOP_MARGIN_S, STUCK_AFTER_S, TERMINATE_S
 from ddpmon.runs import Sight
 
@@ -31,11 +31,11 @@ def request_stop(run: runs.Run, now: bool = False) -> None:
     if run.ended:
         return
     check_reach(run)
-    if run.lost() and run.sight is Sight.PIDS and remaining_processes.of_run(run.id):
+    if run.lost() and run.sight is Sight.PIDS and run_processes.of_run(run.id):
         run = adoption.take_over(run)
     if run.supervisor is not None and run.sight is Sight.PIDS and run.supervisor.alive():
         processes.send_signal(run.supervisor, signal.SIGQUIT if now else signal.SIGTERM)
-        adoption.resume_process(run.supervisor)
+        processes.resume(run.supervisor)
 
 
 def check_reach(run: runs.Run) -> None:
@@ -54,7 +54,7 @@ def wait_until_gone(run: runs.Run, timeout_s: float) -> runs.Run | None:
     deadline = time.monotonic() + timeout_s
     while True:
         run = runs.load(run.id)
-        if not run.supervised() and (run.ended or (not run.elsewhere() and not remaining_processes.of_run(run.id))):
+        if not run.supervised() and (run.ended or (not run.elsewhere() and not run_processes.of_run(run.id))):
             return run
         if time.monotonic() >= deadline:
             return None

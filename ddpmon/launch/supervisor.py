@@ -24,7 +24,7 @@ import time
 
 from ddpmon import runs
 from ddpmon.errors import DdpmonError
-from ddpmon.launch import exit_traces, memory_kills, probe_environment, processes
+from ddpmon.launch import exit_traces, probe_environment, processes
 from ddpmon.launch.kept_process import Draining
 from ddpmon.launch.life import Do, Life
 from ddpmon.launch.run_file import RunFile
@@ -68,7 +68,7 @@ class Supervisor(Supervising):
 
     def supervise(self) -> None:
         """Start the run or take it over, wait for its end, end remaining processes, and let the hub conclude."""
-        before = memory_kills.read_kill_counts()
+        before = exit_traces.read_kill_counts()
         over_since = None
         if self.takes_over:
             over_since = self._take_over()
@@ -79,7 +79,7 @@ class Supervisor(Supervising):
         if self.takes_over or self._start_command():
             self._until_over()
         self.drain.end_process(self._wait_until)  # Logs must be complete before run.json says that the run has ended.
-        killed = "" if self.takes_over else memory_kills.read_kill_counts().increased_since(before)
+        killed = "" if self.takes_over else exit_traces.read_kill_counts().increased_since(before)
         if self.takes_over:
             self.exit_code = self._unseen_exit_code()
         self.file.write_final(ended_at=over_since or self.run.unix_now(), exit_code=self.exit_code, memory_kills=killed)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ddpmon.messages import SCALED_UPDATES, STAGE_TRAINING, SYNC_GRADIENTS
 from ddpmon.probe.digest import SampledElements
-from ddpmon.probe.gradient_cache import GradientCache
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.journal import Journal
+from ddpmon.probe.loss import GradientCache
 from ddpmon.probe.parallelism import Parallelism
 from ddpmon.probe.records import (
     BACKWARD,

@@ -1,4 +1,4 @@
-"""Reads the loss: the scalar on which the script calls backward, before any scaling."""
+"""Reads the loss: the scalar on which the script calls backward, before any scaling, and without cached gradients."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import torch
 
 from ddpmon.probe.cuda import Readings
 
+NONE, EMBEDDED, CACHED, REPLAYED = range(4)
+"""Stages: no caching; outputs without gradients; a loss of these outputs; a second forward, with gradients."""
 _tolist, _numel, _item = torch.Tensor.tolist, torch.Tensor.numel, torch.Tensor.item
 
 
@@ -44,3 +46,57 @@ class Loss:
                 loss = unscaled
             self._scaled = None
         return self._readings.start_copy(loss) if loss.is_cuda else _item(loss)
+
+
+class GradientCache:
+    """Follows the forward and backward calls of a step through the stages of gradient caching.
+
+    A script that caches gradients runs its model without gradients, and calls backward on a loss of these outputs. Then
+    it runs the model again, chunk by chunk, and calls backward on each chunk's outputs times their cached gradients.
+    The values of these products are no losses. The chunks may run in a hook of the loss, inside its backward. Some
+    scripts compute the loss in chunks too; then the step's loss is the value of the backward around the model's chunks.
+    """
+
+    __slots__ = ("_awaits_backward", "_has_loss", "_latest", "_stage")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Return to the first stage at an optimizer's step, when the gradients are complete."""
+        self._stage = NONE
+        self._awaits_backward = False
+        """True between a forward with gradients and its backward. A forward without gradients is then a teacher's."""
+        self._has_loss = False
+        """True if the loss of the cached outputs is among the losses of the step."""
+        self._latest: object = None
+        """Value of the latest backward's output; None if it had more than one."""
+
+    def forward_without_gradients(self) -> None:
+        """Enter the stage EMBEDDED, unless the forward is a teacher's, between a forward and its backward."""
+        if not self._awaits_backward:
+            self._stage = EMBEDDED
+
+    def forward(self, losses: list[object], *, inside_backward: bool) -> None:
+        """Handle a forward with gradients. losses: the step's; an outer backward's loss replaces inner ones."""
+        if not inside_backward:
+            self._awaits_backward = True
+            self._stage = REPLAYED if self._stage >= CACHED else NONE
+            return
+        if self._stage == CACHED and self._has_loss and self._latest is not None:
+            losses[-1] = self._latest
+        self._stage = NONE
+
+    def backward(self, losses: list[object], loss: object) -> None:
+        """Add the loss of a backward, if any, to the step's losses, unless it only replays cached gradients."""
+        self._awaits_backward = False
+        self._latest = loss
+        if self._stage == EMBEDDED:
+            self._stage, self._has_loss = CACHED, False
+        if loss is None or self._stage == REPLAYED:
+            return
+        if self._stage == CACHED and self._has_loss:
+            losses[-1] = (losses[-1], loss)
+            return
+        losses.append(loss)
+        self._has_loss = True

@@ -37,10 +37,9 @@ from ddpmon.probe.cpu_rivals import RivalSearch
 from ddpmon.probe.cuda import is_pending, leave_captures_alone, resolve_reading
 from ddpmon.probe.device_timeline import DeviceTimeline, has_passed
 from ddpmon.probe.devices import Sampler
-from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket
+from ddpmon.probe.hub_socket import GOODBYE_S, HubSocket, PendingFrame
 from ddpmon.probe.listener import Listener
 from ddpmon.probe.loop_progress import Progress
-from ddpmon.probe.outbox import PendingFrame
 from ddpmon.probe.own_descriptor import OwnDescriptor
 from ddpmon.probe.profiler import Profiler
 from ddpmon.probe.records import OTHER, RawStep

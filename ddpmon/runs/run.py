@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from ddpmon.errors import RunNotFoundError
 from ddpmon.proc import Process
-from ddpmon.runs import attached, json_files
-from ddpmon.runs.attached import Attached
+from ddpmon.runs import json_files
 from ddpmon.runs.folders import run_dir
 from ddpmon.runs.lock import held, lock_held
 from ddpmon.runs.visible_processes import PidSpace, Sight, here, is_local
@@ -24,6 +23,36 @@ STOPPED_CODE = 130
 """Exit code of a run that was stopped, in whichever way: the same as after Ctrl-C."""
 STARTING_RUN_S = 10.0
 """Seconds after its creation for which a run without a supervisor counts as starting."""
+ENTERING = "entering"
+"""A debugger is injecting the probe."""
+WAITING = "waiting"
+"""The rank will run the injected code once it returns to Python code."""
+STARTING = "starting"
+"""The rank is running the injected code."""
+IN = "in"
+"""The probe is active in the rank."""
+REFUSED = "refused"
+"""The probe cannot be injected into the rank."""
+ENDED = "ended"
+"""The rank's process has ended."""
+ENTRY_STATES = (ENTERING, WAITING, STARTING, IN, REFUSED, ENDED)
+
+
+@dataclass(frozen=True)
+class Attached:
+    """One rank of a job that ddpmon has attached to."""
+
+    process: Process
+    rank: int | None
+    """The rank's number; None until the environment or the probe has shown it."""
+    state: str
+    why: str = ""
+    """Why the probe cannot be injected, or the line in which the rank waits ("in f (train.py:9)")."""
+
+    @property
+    def name(self) -> str:
+        """Return the rank's name for sentences."""
+        return f"pid {self.process.pid}" if self.rank is None else f"rank {self.rank} (pid {self.process.pid})"
 
 
 @dataclass(frozen=True)
@@ -254,7 +283,7 @@ def check_values(run: Run) -> None:
     for name, (value, least, end) in numbers.items():
         if value is not None and not least <= value < end:
             raise ValueError(f"{name} is {value:.12g}")
-    if wrong := next((each.state for each in run.attached if each.state not in attached.ENTRY_STATES), None):
+    if wrong := next((each.state for each in run.attached if each.state not in ENTRY_STATES), None):
         raise ValueError(f"attached: state is {wrong[:40]!r}")
     if run.hub_at:
         from ddpmon import addresses

@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.export import report
-from ddpmon.launch.memory_kills import MemoryKills, read_kill_counts
+from ddpmon.launch.exit_traces import MemoryKills, read_kill_counts
 from tests.conftest import wait_for
 
 LIMIT_BYTES = 1 << 30

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ddpmon import proc, runs
-from ddpmon.launch import remaining_processes
+from ddpmon.launch import run_processes
 from tests.conftest import wait_for
 
 LEAVES = (
@@ -48,7 +48,7 @@ def test_whatever_tried_to_leave_is_found_and_ended(launch, cli, tmp_path):
     wait_for(lambda: not started.run.supervised() and not started.run.agent.alive())
     left = sleepers(str(place))
     try:
-        found = {process.pid for process in remaining_processes.of_run(started.id)}
+        found = {process.pid for process in run_processes.of_run(started.id)}
         assert [proc.arguments(pid) for pid in left - found] == []
         assert len(left) >= SLEEPERS
         told = cli("stop", started.id, "--now")
@@ -73,7 +73,7 @@ def test_who_only_reads_a_run_is_none_of_its_processes(launch):
     log = started.folder / "logs" / "launcher.log"
     wait_for(log.exists)
     with log.open("rb") as file, subprocess.Popen(["sleep", "600"], stdin=file, cwd=started.folder) as reader:
-        found = remaining_processes.of_run(started.id)
+        found = run_processes.of_run(started.id)
         reader.kill()
     assert found == [started.run.agent], "neither its supervisor nor its hub nor this process"
 
@@ -84,9 +84,9 @@ def test_a_session_that_was_called_after_the_commands_pid_later_is_left_alone(la
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
         now = wait_for(lambda: runs.Process.of(stranger.pid))
         runs.update(started.id, ended_at=None, agent=runs.Process(now.pid, now.start_ticks - 1))
-        assert remaining_processes.of_run(started.id) == []
+        assert run_processes.of_run(started.id) == []
         runs.update(started.id, agent=now)
-        assert remaining_processes.of_run(started.id) == [now]
+        assert run_processes.of_run(started.id) == [now]
         stranger.kill()
 
 

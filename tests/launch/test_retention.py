@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon import runs
 from ddpmon.errors import UsageError
-from ddpmon.launch import retention
+from ddpmon.launch import removal
 from tests.cli.conftest import living, made
 
 __all__ = ["living", "made"]  # fixtures
@@ -36,7 +36,7 @@ def runs_of_days(made):
 
 
 def going(text):
-    return [stored.run.id for stored in retention.plan_pruning(retention.parse_limit(text, "--keep")).going]
+    return [stored.run.id for stored in removal.plan_pruning(removal.parse_limit(text, "--keep")).going]
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def going(text):
     ],
 )
 def test_a_bound_is_a_size_or_an_age(text, size_bytes, age_s):
-    found = retention.parse_limit(text, "--keep")
+    found = removal.parse_limit(text, "--keep")
     assert (found.size_bytes, found.age_s) == (size_bytes, age_s)
 
 
 @pytest.mark.parametrize("text", ["", "20", "GB", "-1GB", "0d", "20 GiB", "20GB,90d", "50 runs", "nan GB", "1e3MB"])
 def test_what_is_no_bound_is_refused_with_what_is_one(text):
     with pytest.raises(UsageError, match="a total size \\(20GB"):
-        retention.parse_limit(text, "--keep")
+        removal.parse_limit(text, "--keep")
 
 
 def test_the_oldest_go_until_the_rest_fits(runs_of_days):
@@ -94,7 +94,7 @@ def test_a_run_whose_file_cannot_be_read_counts_but_never_goes(runs_of_days, mad
     ended = runs_of_days(1)[0]
     damaged = of_size(made(), 50)
     (runs.run_dir(damaged.id) / "run.json").write_text("{")
-    plan = retention.plan_pruning(retention.parse_limit("55MB", "--keep"))
+    plan = removal.plan_pruning(removal.parse_limit("55MB", "--keep"))
     assert [stored.run.id for stored in plan.going] == [ended.id]
     assert plan.size_bytes > 60 * MEGABYTE
 
@@ -102,7 +102,7 @@ def test_a_run_whose_file_cannot_be_read_counts_but_never_goes(runs_of_days, mad
 def test_it_is_told_that_the_bound_comes_near(runs_of_days):
     runs_of_days(1, 5)
     near = [
-        retention.plan_pruning(retention.parse_limit(text, "--keep")).near
+        removal.plan_pruning(removal.parse_limit(text, "--keep")).near
         for text in ("26MB", "24MB", "19MB", "7d", "6d", "4d")
     ]
     assert [bool(told) for told in near] == [False, True, False, False, True, False]
@@ -112,10 +112,10 @@ def test_it_is_told_that_the_bound_comes_near(runs_of_days):
 
 def test_what_somebody_else_deletes_meanwhile_is_deleted_and_what_began_again_stays(runs_of_days, living):
     gone, again, kept = runs_of_days(9, 8, 7)
-    plan = retention.plan_pruning(retention.parse_limit("1MB", "--keep"))
+    plan = removal.plan_pruning(removal.parse_limit("1MB", "--keep"))
     shutil.rmtree(runs.run_dir(gone.id))
     runs.save(dataclasses.replace(again, ended_at=None, exit_code=None, supervisor=living))
-    told = {stored.run.id: why for stored, why in retention.delete_runs(plan.going)}
+    told = {stored.run.id: why for stored, why in removal.delete_runs(plan.going)}
     assert told[gone.id] == told[kept.id] == ""
     assert "is running" in told[again.id]
     assert [run.id for run in runs.all_runs()] == [again.id]

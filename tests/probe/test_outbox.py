@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.messages.folder import MAX_FOLDER_FRAME_BYTES
-from ddpmon.probe.outbox import Outbox, PendingFrame
+from ddpmon.probe.hub_socket import Outbox, PendingFrame
 
 
 def drain(outbox: Outbox) -> list[int]:

@@ -68,18 +68,18 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     another machine. If DDPMON_KEEP is set, ddpmon run also deletes the oldest runs when it starts, and prints what it
     deletes. Above 80% of the limit, ddpmon run prints a warning.
     """
-    from ddpmon.launch import retention
+    from ddpmon.launch import removal
 
     if not keep:
-        raise UsageError(f"prune needs a limit for all runs: set --keep or DDPMON_KEEP to {retention.GRAMMAR}")
+        raise UsageError(f"prune needs a limit for all runs: set --keep or DDPMON_KEEP to {removal.GRAMMAR}")
     is_typed = click.get_current_context().get_parameter_source("keep") is ParameterSource.COMMANDLINE
-    limit = retention.parse_limit(keep, "--keep" if is_typed else retention.KEEP_VARIABLE)
-    plan = retention.plan_pruning(limit)
+    limit = removal.parse_limit(keep, "--keep" if is_typed else removal.KEEP_VARIABLE)
+    plan = removal.plan_pruning(limit)
     if not plan.going:
         runs_there = "1 run takes" if plan.count == 1 else f"{plan.count} runs take"
         print(f"nothing to delete: {runs_there} {numbers.disk_size(plan.size_bytes)}, and the limit is {keep}")
         return 0
-    total = retention.sum_text(plan.going)
+    total = removal.sum_text(plan.going)
     if not (dry_run or yes or sys.stdin.isatty()):
         raise UsageError(f"prune cannot ask without a terminal: give --yes to delete {total}")
     for stored in plan.going:
@@ -90,8 +90,8 @@ def prune(keep: str | None, dry_run: bool, yes: bool) -> int:
     if not yes and not click.confirm(f"Delete {total}?"):
         print("deleted nothing")
         return 0
-    stays = [why for _, why in retention.delete_runs(plan.going) if why]
+    stays = [why for _, why in removal.delete_runs(plan.going) if why]
     for why in stays:
         print(f"ddpmon: {why}", file=sys.stderr)
-    print(f"deleted {retention.count_text(len(plan.going) - len(stays))}")
+    print(f"deleted {removal.count_text(len(plan.going) - len(stays))}")
     return 1 if stays else 0

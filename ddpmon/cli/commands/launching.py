@@ -268,23 +268,23 @@ def _input() -> int:
 
 def _make_room() -> None:
     """Delete the oldest runs above the limit of $DDPMON_KEEP; print which, or a warning if the limit is near."""
-    from ddpmon.launch import retention
+    from ddpmon.launch import removal
 
-    bound = retention.from_environment()
+    bound = removal.limit_from_environment()
     if bound is None:
         return
-    plan = retention.plan_pruning(bound)
+    plan = removal.plan_pruning(bound)
     if plan.going:
         first = plan.going[0].run
         more = f" to {plan.going[-1].run.id}" if len(plan.going) > 1 else ""
-        total = retention.sum_text(plan.going)
+        total = removal.sum_text(plan.going)
         print(
             f"ddpmon: deleting {total}, because the limit for all runs is {bound.text} "
-            f"({retention.KEEP_VARIABLE}): {first.id}{more}",
+            f"({removal.KEEP_VARIABLE}): {first.id}{more}",
             file=sys.stderr,
         )
     elif plan.near:
         print(f"ddpmon: {plan.near}", file=sys.stderr)
-    for _, why in retention.delete_runs(plan.going):
+    for _, why in removal.delete_runs(plan.going):
         if why:
             print(f"ddpmon: {why}", file=sys.stderr)

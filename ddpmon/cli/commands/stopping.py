@@ -29,7 +29,7 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
     If ddpmon attached to the job, stop asks first, and then stops the job through its own launcher. Use ddpmon detach
     to leave such a job without stopping it.
     """
-    from ddpmon.launch import remaining_processes
+    from ddpmon.launch import run_processes
     from ddpmon.launch import stop as stopping
 
     target = latest_running() if run is None else runs.find(run)
@@ -56,7 +56,7 @@ def stop(run: str | None, now: bool, yes: bool) -> int:
         stopping.request_stop(target, now=True)
         gone = stopping.wait_until_gone(target, stopping.longest_s(target))
     if gone is None:
-        pids_left = ", ".join(str(process.pid) for process in remaining_processes.of_run(target.id))
+        pids_left = ", ".join(str(process.pid) for process in run_processes.of_run(target.id))
         raise DdpmonError(
             f"{target.name} ({target.id}) does not end; these processes are still alive: "
             f"{pids_left or 'its supervisor'}"

@@ -112,20 +112,20 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 def _warn_near_bound() -> None:
     """Print a line on stderr if the stored runs are near or over the limit of $DDPMON_KEEP, or if it is no limit."""
-    from ddpmon.launch import retention
+    from ddpmon.launch import removal
 
     try:
-        bound = retention.from_environment()
+        bound = removal.limit_from_environment()
     except UsageError as error:
         print("ddpmon:", config.with_origin(str(error)), file=sys.stderr)
         return
     if bound is None:
         return
-    plan = retention.plan_pruning(bound)
+    plan = removal.plan_pruning(bound)
     if plan.going:
-        total = retention.sum_text(plan.going)
+        total = removal.sum_text(plan.going)
         print(
-            f"ddpmon: all runs together exceed the limit of {bound.text} ({retention.KEEP_VARIABLE}); the next "
+            f"ddpmon: all runs together exceed the limit of {bound.text} ({removal.KEEP_VARIABLE}); the next "
             f"ddpmon run will delete {total}, the oldest first; ddpmon prune --dry-run lists these runs",
             file=sys.stderr,
         )
