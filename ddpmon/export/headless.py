@@ -84,7 +84,7 @@ class Lines:
         if snapshot is None:
             return []
         self._withhold(snapshot, at)
-        shown = [event for event in snapshot.events if event.text not in self._withheld]
+        shown = [event for event in snapshot.events if not self._is_withheld(event.text)]
         new_events = [event for event in shown if (event.at, event.text) not in self._events]
         lines = [event_line(replace(event, at=self._line_at(event.at, snapshot.at))) for event in new_events]
         self._told_at = snapshot.at
@@ -103,7 +103,7 @@ class Lines:
         # Compare topics, because the numbers in a verdict vary. A verdict that becomes clearly worse is an event.
         topic = snapshot.verdict_facts.topic if snapshot.verdict_facts else []
         changed = topic != self._topic if topic else due and snapshot.verdict != self._verdict
-        if snapshot.verdict and (changed or not self._verdict) and snapshot.verdict not in self._withheld:
+        if snapshot.verdict and (changed or not self._verdict) and not self._is_withheld(snapshot.verdict):
             self._verdict, self._topic = snapshot.verdict, topic
             # If an event has the same text, it was printed already.
             if not any(event.text == snapshot.verdict for event in snapshot.events):
@@ -120,6 +120,9 @@ class Lines:
             self._failing_since = at if failures else None
         is_ending = failures and at - (self._failing_since or at) < FAILURE_S
         self._withheld = self._withheld | failures if is_ending else set()
+
+    def _is_withheld(self, sentence: str) -> bool:
+        return sentence in self._withheld
 
     def _line_at(self, happened_at: float, shown_at: float) -> float:
         """Return the time to print with an event. It is later than the event's if times would go back otherwise."""
