@@ -30,6 +30,7 @@ READS = frozenset({
 """Methods that take a text apart, or a regular expression's."""
 SAME_LINE = {
     "export/headless.py": "the same line is not printed twice, nor a verdict that has no topic",
+    "tui/head.py": "a verdict to which nothing was added keeps its lead",
     "runs/logs.py": "lines that ranks printed, folded where they are alike",
 }
 """Files that compare whole texts with each other, and why."""

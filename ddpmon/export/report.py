@@ -108,7 +108,7 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     labelled += [] if failed else [("Why", sentence) for sentence in told]
     labelled += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
     if failed:
-        next_steps = {finding["text"]: finding["advice"] for finding in others if finding["advice"] not in advice}
+        next_steps = {finding["text"]: step for finding in others if (step := finding["advice"]) not in advice}
         for sentence in told:
             labelled += [("Also", sentence), *([("Next", step)] if (step := next_steps.get(sentence)) else [])]
     return labelled
