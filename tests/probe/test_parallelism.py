@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -12,13 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ddpmon.probe import parallel_wrappers, parallelism
 from ddpmon.probe.identity import Identity
@@ -26,13 +21,18 @@ from ddpmon.probe.listener import CAPTURED, Listener
 from ddpmon.probe.records import FORWARD, RawStep
 
 CPU = torch.device("cpu")
-SPREAD = {"0": ColwiseParallel(), "1": RowwiseParallel()}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
-    """The first of four ranks; the others are made up, and nobody waits for them."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    """The first of four ranks; the others are made up, and nobody waits for them.
+
+    Every test worker imports this file, and one runs its tests: what takes long to import is imported here.
+    """
+    for name in ("fsdp", "tensor.parallel.ddp"):
+        importlib.import_module(f"torch.distributed.{name}")
+    fake = importlib.import_module("torch.testing._internal.distributed.fake_pg")
+    dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=4)
     yield
     dist.destroy_process_group()
 
@@ -41,8 +41,11 @@ def group() -> Iterator[None]:
 def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
     """One of four ranks that hears the wrappers of torch until the test is over."""
     for owner, names in (
-        (FSDPState, ("_root_pre_forward", "_cast_output_dtype", "_register_pre_backward_hook")),
-        (FullyShardedDataParallel, ("forward",)),
+        (
+            dist.fsdp._fully_shard._fsdp_state.FSDPState,
+            ("_root_pre_forward", "_cast_output_dtype", "_register_pre_backward_hook"),
+        ),
+        (dist.fsdp.FullyShardedDataParallel, ("forward",)),
         (nn.DataParallel, ("forward",)),
     ):
         for name in names:
@@ -75,43 +78,47 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
 
 
+def spread() -> dict[str, Any]:
+    return {"0": dist.tensor.parallel.ColwiseParallel(), "1": dist.tensor.parallel.RowwiseParallel()}
+
+
 def mesh(*names: str) -> Any:
-    return init_device_mesh("cpu", (4,) if len(names) == 1 else (2, 2), mesh_dim_names=names)
+    return dist.init_device_mesh("cpu", (4,) if len(names) == 1 else (2, 2), mesh_dim_names=names)
 
 
 def fsdp2() -> nn.Module:
     model = net()
-    fully_shard(model[0], mesh=mesh("dp"))
-    return fully_shard(model, mesh=mesh("dp"))
+    dist.fsdp.fully_shard(model[0], mesh=mesh("dp"))
+    return dist.fsdp.fully_shard(model, mesh=mesh("dp"))
 
 
 def fsdp2_hybrid() -> nn.Module:
-    return fully_shard(net(), mesh=mesh("replicate", "shard"))
+    return dist.fsdp.fully_shard(net(), mesh=mesh("replicate", "shard"))
 
 
 def fsdp2_and_tensor_parallel() -> nn.Module:
     both = mesh("dp", "tp")
-    model = parallelize_module(net(), both["tp"], SPREAD)
-    return fully_shard(model, mesh=both["dp"])
+    model = dist.tensor.parallel.parallelize_module(net(), both["tp"], spread())
+    return dist.fsdp.fully_shard(model, mesh=both["dp"])
 
 
 def fsdp(**around: Any) -> nn.Module:
     inner = net()
-    inner[0] = FullyShardedDataParallel(inner[0], device_id=CPU, **around)
-    return FullyShardedDataParallel(inner, device_id=CPU, **around)
+    inner[0] = dist.fsdp.FullyShardedDataParallel(inner[0], device_id=CPU, **around)
+    return dist.fsdp.FullyShardedDataParallel(inner, device_id=CPU, **around)
 
 
 def fsdp_hybrid() -> nn.Module:
-    return FullyShardedDataParallel(
+    return dist.fsdp.FullyShardedDataParallel(
         net(),
         device_id=CPU,
         device_mesh=mesh("replicate", "shard"),
-        sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+        sharding_strategy=dist.fsdp.ShardingStrategy.HYBRID_SHARD,
     )
 
 
 def tensor_parallel() -> nn.Module:
-    return parallelize_module(net(), mesh("tp"), SPREAD)
+    return dist.tensor.parallel.parallelize_module(net(), mesh("tp"), spread())
 
 
 @pytest.mark.parametrize(
@@ -190,8 +197,8 @@ def test_training_that_a_cuda_graph_captures_is_noted_as_uncounted(
 
 def test_ddp_around_sharded_layers_names_both(listener: Listener) -> None:
     both = mesh("dp", "tp")
-    inner = parallelize_module(net(), both["tp"], SPREAD)
-    _pre_dp_module_transform(inner)
+    inner = dist.tensor.parallel.parallelize_module(net(), both["tp"], spread())
+    dist.tensor.parallel.ddp._pre_dp_module_transform(inner)
     model = DistributedDataParallel(inner, process_group=both["dp"].get_group())
     listener.model_wrapped(None, (model,))
     optimizer = sgd(model)
