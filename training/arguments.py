@@ -10,14 +10,14 @@ import faults
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line: every rank prints them."""
+    """An argument parser that prints only one line for an error, because every rank prints it."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 def parser(description: str, *, batch_size: int) -> Parser:
-    """Make the parser of every script. `batch_size` is the default for one rank."""
+    """Make a parser with the arguments of every script. `batch_size` is the default number of samples per rank."""
     made = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--batch-size", type=positive, default=batch_size, help="samples per rank and step (%(default)s)")
     made.add_argument("--seed", type=int, default=0, help="seed for weights and shuffling (%(default)s)")
@@ -29,7 +29,15 @@ def parser(description: str, *, batch_size: int) -> Parser:
 
 
 def training_parser(description: str, *, epochs: int, batch_size: int, lr: float) -> Parser:
-    """Make the parser of a script that trains with loop.py. `lr` is the default learning rate of one rank."""
+    """Make the parser of a script that trains with loop.py.
+
+    Args:
+        description: Help text of the script.
+        epochs: Default number of epochs.
+        batch_size: Default number of samples per rank.
+        lr: Default learning rate for one rank.
+
+    """
     made = parser(description, batch_size=batch_size)
     made.add_argument("--epochs", type=positive, default=epochs, help="passes over the data (%(default)s)")
     made.add_argument("--lr", type=float, default=lr, help="learning rate of one rank (%(default)s)")
@@ -43,7 +51,7 @@ def training_parser(description: str, *, epochs: int, batch_size: int, lr: float
 
 
 def add_data(made: argparse.ArgumentParser) -> None:
-    """Add the folder that downloaded datasets go to."""
+    """Add the argument for the folder of downloaded datasets."""
     folder = Path(__file__).parent / "data" / "downloads"
     made.add_argument("--data", type=Path, default=folder, metavar="FOLDER", help="folder for downloads (%(default)s)")
 
@@ -68,7 +76,7 @@ def parse(made: Parser) -> argparse.Namespace:
     args.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size))
     for name in ("save", "checkpoint"):
         if path := getattr(args, name, None):
-            # Fail before the training: afterwards an hour of work would have no file to go to.
+            # Fail before the training. After it, the result of an hour of work could not be saved.
             folder = next(parent for parent in path.absolute().parents if parent.exists())
             if not (folder.is_dir() and os.access(folder, os.W_OK)):
                 made.error(f"argument --{name}: cannot write to {folder}, choose another path")

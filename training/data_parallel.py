@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 training/data_parallel.py
 
 nn.DataParallel is one process: it copies the model to every GPU at each step, and one Python interpreter drives
-them all. DistributedDataParallel is one process per GPU: the replicas stay, and only gradients travel.
+them all. DistributedDataParallel is one process per GPU: each keeps its replica, and only gradients are sent.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def build(device: torch.device) -> nn.Module:
 
 
 def seconds(model: nn.Module, loader: DataLoader, here: Here, faults: Faults) -> float:
-    """Return the seconds that the steps over the loader take, without the first few, which warm up."""
+    """Return the seconds that the steps over the loader take, without the first few steps, which warm up."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     faults.inject(model.module, optimizer)
     for step, (inputs, targets) in enumerate(loader, 1):
@@ -68,7 +68,7 @@ def main() -> None:
         many_s = seconds(DistributedDataParallel(build(here.device)), loader, here, faults)
 
         if here.rank == 0:
-            # One process for all GPUs. The other ranks wait meanwhile, and use no core.
+            # nn.DataParallel uses one process for all GPUs. The other ranks wait meanwhile, and use no core.
             loader = DataLoader(dataset, batch_size=whole_batch)
             one_s = seconds(nn.DataParallel(build(here.device)), loader, here, Faults.none())
             compare(args, here, one_s, many_s)

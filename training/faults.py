@@ -138,11 +138,11 @@ class Faults:
         return cls([], 1.0, None)
 
     def delayed(self, phase: str) -> bool:
-        """Return True if this rank has a delay in this phase, in any step."""
+        """Return True if this rank has a delay in a phase, in any step."""
         return any(fault.phase == phase for fault in self.delays)
 
     def delay(self, phase: str, step: int | None = None) -> None:
-        """Sleep for the delay injected into a phase of a step; None is the step that the training loop is in."""
+        """Sleep for the delay injected into a phase of a step. `step` None is the current step of the training loop."""
         at = self.step if step is None else step
         ms = sum(fault.ms for fault in self.delays if fault.phase == phase and fault.first <= at <= fault.last)
         if ms:
@@ -155,7 +155,7 @@ class Faults:
         return dataset
 
     def inject(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Delay forward, backward and optimizer. `model` is the module inside DistributedDataParallel."""
+        """Add hooks that delay forward, backward and optimizer. model: the module inside DistributedDataParallel."""
         if self.delayed("forward"):
             model.register_forward_pre_hook(self._slow_forward)
         if self.delayed("backward"):
@@ -184,9 +184,9 @@ class Faults:
 class FaultyDataset(Dataset[Any]):
     """A dataset that takes longer for each batch, or returns more samples than requested.
 
-    The DataLoader fetches a whole batch through __getitems__. With workers this happens in one of them, so the delay
-    stays hidden while they keep up, as in a real run. The dataset counts steps by the batches requested; a worker
-    gets every n-th.
+    The DataLoader fetches a whole batch through __getitems__. With workers, the delay is in a worker,
+    so it stays hidden while the workers load batches fast enough, as in a real run. The dataset counts the requested
+    batches to know the step. With n workers, each worker loads every n-th batch.
     """
 
     def __init__(self, dataset: Dataset[Any], faults: Faults) -> None:

@@ -36,10 +36,10 @@ class Here:
 
 @contextmanager
 def joined(args: argparse.Namespace, devices_per_rank: int = 1) -> Iterator[Here]:
-    """Join the process group inside the block: NCCL if every rank gets GPUs of its own, else gloo on the CPU.
+    """Join the process group inside the block. The backend is NCCL if every rank has its own GPUs, otherwise gloo.
 
-    Delete a DistributedDataParallel before the block ends. It holds the group too. If it is the last to do so, gloo's
-    thread and Python's now and then wait for each other for ever.
+    Delete a DistributedDataParallel model before the block ends, because the model refers to the group. If the model
+    were the last owner of the group, the threads of gloo and Python could wait for each other forever.
     """
     torch.manual_seed(args.seed)
     gpus = torch.cuda.device_count()
@@ -50,7 +50,7 @@ def joined(args: argparse.Namespace, devices_per_rank: int = 1) -> Iterator[Here
     else:
         devices = [torch.device("cpu")] * devices_per_rank
     if "OMP_NUM_THREADS" not in os.environ and args.world_size > 1:
-        torch.set_num_threads(1)  # As torchrun does: else every rank starts a thread for every core.
+        torch.set_num_threads(1)  # torchrun does the same. Otherwise every rank starts a thread for every core.
     _connect(args, devices[0])
     here = Here(args.rank, args.local_rank, args.world_size, devices, dist.new_group(backend="gloo"))
     ranks = "1 rank" if here.world_size == 1 else f"{here.world_size} ranks"
@@ -58,7 +58,7 @@ def joined(args: argparse.Namespace, devices_per_rank: int = 1) -> Iterator[Here
     if gpus and here.device.type == "cpu":
         here.say(f"the {gpus} GPUs here are not used: the ranks need {args.local_world_size * devices_per_rank}")
     yield here
-    # All ranks leave together: one that leaves while another still talks to it makes that one fail.
+    # All ranks leave together. A rank that left earlier would make ranks fail that still communicate with it.
     dist.barrier()
     dist.destroy_process_group()
 
@@ -67,7 +67,7 @@ def _connect(args: argparse.Namespace, device: torch.device) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
     if args.world_size == 1 and "MASTER_ADDR" not in os.environ:
-        # A single rank meets nobody, so it needs no port that could be in use.
+        # A single rank has no peers, so it needs no port, which could be in use.
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, device_id=device_id)
         return
     address = os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
@@ -89,10 +89,10 @@ def leave(here: Here, message: str) -> NoReturn:
 
 
 def download_once(here: Here, download: Callable[[], object], what: str) -> None:
-    """Let one rank of each machine download what all of them read. If one fails, all ranks leave."""
+    """Let one rank of each machine download a file for all ranks. If a download fails, end the script on all ranks."""
     failure = None
     if here.local_rank == 0:
-        socket.setdefaulttimeout(30)  # A network that drops packets would block for ever.
+        socket.setdefaulttimeout(30)  # A network that drops packets would block the download forever.
         try:
             download()
         except (OSError, RuntimeError) as error:

@@ -18,7 +18,7 @@ FEATURES = 8
 
 
 def points(seed: int) -> tuple[TensorDataset, torch.Tensor]:
-    """Return generated samples, the same on every rank, and the weights behind them."""
+    """Return generated samples, the same on every rank, and the weights that generated them."""
     numbers = torch.Generator().manual_seed(seed)
     weights = torch.randn(FEATURES, 1, generator=numbers)
     inputs = torch.randn(SAMPLES, FEATURES, generator=numbers)
@@ -39,7 +39,7 @@ def main() -> None:
             error = (model.weight.detach().cpu() - weights.T).abs().max().item()
             here.say(f"weights found to within {error:.3f}")
             here.say(trained)
-        del parallel  # See joined() for the reason.
+        del parallel  # joined() explains why.
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The training loop that the scripts share: DistributedDataParallel, watched, and safe to stop.
+"""The training loop that the scripts share, for DistributedDataParallel models. A stop signal loses no work.
 
-The two calls of ddpmon are optional. The dashboard follows a loop without them. With them it also shows how many
-steps there will be, and what the script logs. Without ddpmon installed they do nothing.
+The two calls of ddpmon are optional: the dashboard also shows a loop without these calls. They add the total number of
+steps and the values that the script logs. If ddpmon is not installed, the calls do nothing.
 """
 
 import argparse
@@ -24,7 +24,7 @@ try:
     import ddpmon
 except ImportError:
 
-    class ddpmon:  # noqa: N801  stands in for the module
+    class ddpmon:  # noqa: N801  replaces the missing module
         step = staticmethod(lambda **_: nullcontext())
         log = staticmethod(lambda **_: None)
 
@@ -44,8 +44,8 @@ class Trained:
 def loader_for(args: argparse.Namespace, dataset: Dataset[Any]) -> DataLoader[Any]:
     """Return a loader of this rank's share of a dataset, shuffled differently in each epoch.
 
-    drop_last gives all ranks the same number of steps. Workers are persistent, because forking them at each epoch,
-    beside the threads of the process group, now and then deadlocks.
+    drop_last gives all ranks the same number of steps. Workers are persistent. Forking them at each epoch could
+    deadlock, because the process group has threads.
     """
     return DataLoader(
         Faults.of(args).dataset(dataset),
@@ -58,7 +58,7 @@ def loader_for(args: argparse.Namespace, dataset: Dataset[Any]) -> DataLoader[An
 
 
 def accuracy_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the share of samples whose largest output is that of their target."""
+    """Return the share of samples whose largest output is the output of their target class."""
     return (outputs.argmax(1) == targets).float().mean()
 
 
@@ -89,8 +89,10 @@ def train(
         leave(here, f"--batch-size {args.batch_size} is larger than a rank's share of the data")
     faults = Faults.of(args)
     faults.inject(model.module, optimizer)
-    torch.manual_seed(args.seed + here.rank)  # The weights exist; from here on each rank draws other numbers.
-    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # So do its workers.
+    torch.manual_seed(args.seed + here.rank)  # The model is initialised. From here on, ranks draw different numbers.
+    loader.generator = torch.Generator().manual_seed(
+        args.seed + here.rank
+    )  # The DataLoader's workers draw different numbers too.
     loader.worker_init_fn = stopping.own_process_group
     every = print_every or len(loader)
     total = args.epochs * len(loader)
@@ -108,7 +110,7 @@ def train(
             state = None  # The saved random number generators belong to other ranks.
             here.say(f"continues at step {step} of {total} with the weights of {ranks} ranks, from {args.checkpoint}")
 
-    ahead = total - step  # Steps of this run, without those before the stop.
+    ahead = total - step  # Number of steps in this run, without the steps before the stop.
     started = time.perf_counter()
     sums: dict[str, torch.Tensor | float] = defaultdict(float)
     summed = 0
@@ -131,7 +133,7 @@ def train(
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
-                # The sums stay on the device: reading them at each step would make the CPU wait for a GPU.
+                # The sums stay on the device, because reading a sum at each step would make the CPU wait for a GPU.
                 sums["loss"] += loss.detach()
                 if accuracy_of:
                     sums["accuracy"] += accuracy_of(outputs.detach(), targets)
@@ -156,8 +158,8 @@ def train(
 
 
 def start_epoch(loader: DataLoader, epoch: int, done: int) -> Iterator[list[torch.Tensor]]:
-    """Return the batches of an epoch, without the first `done`, which were trained before a stop."""
-    loader.sampler.set_epoch(epoch)  # Another order in each epoch, the same on all ranks.
+    """Return the batches of an epoch, without the first `done` batches, which were trained before a stop."""
+    loader.sampler.set_epoch(epoch)  # Shuffle differently in each epoch, but equally on all ranks.
     batches = iter(loader)
     for _ in range(done):
         next(batches)

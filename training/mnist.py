@@ -57,11 +57,11 @@ def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
 def evaluate(model: nn.Module, held_back: Dataset, here: Here) -> tuple[int, int]:
     """Return how many test digits the model recognises, and how many there are. Each rank evaluates its share."""
     # Ranks differ in BatchNorm's running statistics; DistributedDataParallel broadcasts rank 0's before a forward.
-    # Evaluate without it: some ranks may have more batches than others, and would wait for them.
+    # Evaluate without DistributedDataParallel: ranks with more batches than others would wait for broadcasts forever.
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
     model.eval()
-    # A DistributedSampler would repeat some digits to make the shares equal, and count them twice.
+    # A DistributedSampler would repeat some digits to make the shares equal, so these digits would count twice.
     share = Subset(held_back, range(here.rank, len(held_back), here.world_size))
     counts = torch.zeros(2, dtype=torch.int64, device=here.device)
     for images, labels in DataLoader(share, batch_size=256):
@@ -84,14 +84,14 @@ def main() -> None:
         loader = loader_for(args, digits)
         model = ConvNet().to(here.device)
         parallel = DistributedDataParallel(model)
-        # Each step averages over world_size times as many samples, so the rate grows with them.
+        # Each step averages over world_size times as many samples, so the learning rate is multiplied by it too.
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * here.world_size)
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
             right, seen = evaluate(model, held_back, here)
             here.say(f"test accuracy {right / seen:.1%} ({right} of {seen} test digits)")
             here.say(trained)
-        del parallel  # See joined() for the reason.
+        del parallel  # joined() explains why.
 
 
 if __name__ == "__main__":

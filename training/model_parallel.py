@@ -3,8 +3,8 @@
     ddpmon run --nproc 2 training/model_parallel.py
     torchrun --nproc-per-node 2 training/model_parallel.py
 
-With GPUs, rank K uses GPUs 2K and 2K+1. With fewer than two per rank, both halves are on the CPU: the script is the
-same, and the split gains nothing.
+Rank K uses GPUs 2K and 2K+1. With fewer than two GPUs per rank, both halves are on the CPU: the script is the same, but
+the split is useless.
 """
 
 import torch
@@ -35,7 +35,7 @@ class TwoDevices(nn.Module):
 
 
 def points(seed: int) -> TensorDataset:
-    """Return generated samples, the same on every rank, whose classes follow from a linear map."""
+    """Return generated samples, the same on every rank. The class of a sample is the largest output of a linear map."""
     numbers = torch.Generator().manual_seed(seed)
     inputs = torch.randn(SAMPLES, FEATURES, generator=numbers)
     return TensorDataset(inputs, (inputs @ torch.randn(FEATURES, CLASSES, generator=numbers)).argmax(1))
@@ -53,7 +53,7 @@ def main() -> None:
         trained = train(parallel, optimizer, loader, nn.CrossEntropyLoss(), args, here, accuracy_of=accuracy_of)
         if trained.finished:
             here.say(trained)
-        del parallel  # See joined() for the reason.
+        del parallel  # joined() explains why.
 
 
 if __name__ == "__main__":

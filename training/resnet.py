@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 training/resnet.py --dataset cifar10
     torchrun --nproc-per-node 8 training/resnet.py --image-size 224 --batch-size 128     (on GPUs)
 
-The default images are random. They need no download, and there is nothing to learn from them.
+The default images are random. They need no download, but a model cannot learn anything from them.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
         if trained.finished:
             rate = trained.steps * args.batch_size * here.world_size / trained.seconds
             here.say(f"{trained}, {rate:.0f} images/s")
-        del parallel  # See joined() for the reason.
+        del parallel  # joined() explains why.
 
 
 if __name__ == "__main__":

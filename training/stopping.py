@@ -18,16 +18,16 @@ from group import Here, leave
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGREE_EVERY = 5
-"""Steps between two checks for a stop signal on any rank. A stop takes at most twice as many steps."""
+"""Steps between two checks for a stop signal on any rank. A run stops at most twice as many steps after the signal."""
 
 
 class Stop:
     """Makes all ranks stop after the same step, even if the stop signal reaches them at different times or reaches only
-    one.
+    one rank.
 
-    A rank that left at the step at which its own signal arrived would leave the others waiting for its gradients.
-    So every few steps the ranks all-reduce the maximum of their stop flags. They read the result at the next check:
-    by then it has arrived, and nobody waits for it.
+    A rank that stopped at once when its signal arrived would leave the other ranks waiting for its gradients.
+    So the ranks all-reduce the maximum of their stop flags every AGREE_EVERY steps. They read the result at the next
+    check: by then it has arrived, and no rank waits.
     """
 
     def __init__(self, here: Here) -> None:
@@ -54,7 +54,7 @@ class Stop:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._result()  # No all-reduce may be under way when the group is left.
+            self._result()  # An all-reduce must finish before the process group is destroyed.
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -67,7 +67,8 @@ class Stop:
 
 
 def own_process_group(_: int) -> None:
-    """Move a DataLoader worker out of its rank's Unix process group, as a worker_init_fn.
+    """Move a DataLoader worker out of its rank's Unix process group. Pass this function to DataLoader as
+    worker_init_fn.
 
     torchrun and Ctrl-C signal whole groups, and a rank whose worker dies of the signal cannot write a checkpoint.
     """
@@ -89,10 +90,10 @@ def write(
         args: The arguments of the script.
         here: This process's place among the ranks.
         model: The model.
-        optimizer: Its optimizer.
-        step: Finished steps.
-        epochs: Finished epochs.
-        seconds: Training time so far.
+        optimizer: The model's optimizer.
+        step: Number of finished steps.
+        epochs: Number of finished epochs.
+        seconds: Training time so far, in seconds.
     """
     # Weights and optimizer state are equal on all ranks; random number generators are not. BatchNorm's running
     # statistics on rank 0 are enough: DistributedDataParallel broadcasts them before each forward.
@@ -114,10 +115,11 @@ def write(
 
 
 def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
-    """Return the checkpoint to continue from, the same on every rank, or None. Every rank calls this.
+    """Return the checkpoint to continue from, the same on every rank, or None without one. Every rank calls this.
 
-    Only rank 0 reads it, so only its machine must have the file. A run with the same number of ranks continues at the
-    step. With another number, steps have other batches: it keeps the weights and repeats the epoch.
+    Only rank 0 reads the file, so only the machine of rank 0 must have it. A run with the same number of ranks
+    continues at the saved step. A run with another number of ranks would have other batches in each step. So it uses
+    the saved weights, and repeats the interrupted epoch.
     """
     state: Any = None
     trouble = ""
@@ -140,7 +142,9 @@ def read(args: argparse.Namespace, here: Here) -> dict[str, Any] | None:
 
 
 def is_of(state: dict[str, Any], here: Here) -> bool:
-    """Return True if the same number of ranks wrote the checkpoint: then training continues exactly."""
+    """Return True if the checkpoint is of a run with the same number of ranks, so that training can continue at its
+    step.
+    """
     return bool(state["run"]["world_size"] == here.world_size)
 
 
@@ -154,7 +158,7 @@ def restore(state: dict[str, Any], model: DistributedDataParallel, optimizer: to
 
 
 def restore_random(state: dict[str, Any], here: Here) -> None:
-    """Restore this rank's random number generators; last, because building a model or loading a batch uses them."""
+    """Restore this rank's random number generators. Call this last: building a model or loading a batch uses them."""
     cpu, cuda = state["random"][here.rank]
     torch.set_rng_state(cpu)
     if cuda is not None:
@@ -178,7 +182,7 @@ def _random_state(here: Here) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 
 def _identity(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments that must be equal to resume: another batch size would put step 700 elsewhere in the
-    data."""
+    """Return the arguments that must be equal to resume. With another batch size, for example, the saved step would be
+    at another place in the data."""
     names = ("world_size", "batch_size", "seed", "lr", "dataset", "image_size")
     return {name: getattr(args, name) for name in names if hasattr(args, name)}

@@ -1,8 +1,8 @@
-"""Import torchvision, also beside a CPU build of torch.
+"""Import torchvision, even if torch is a CPU build.
 
-The torchvision wheel that most people get is built for CUDA. Beside a torch without CUDA its compiled part cannot
+The usual torchvision wheel is built for CUDA. With a torch without CUDA, its compiled part cannot
 load, and the import fails with "operator torchvision::nms does not exist". But datasets, transforms and
-classification models are pure Python. It is enough to declare the two operators that the import looks up.
+classification models are pure Python, so it is enough to declare the two operators that the import needs.
 """
 
 import torch
@@ -12,7 +12,7 @@ try:
 except RuntimeError as error:
     if "torchvision::nms" not in str(error):
         raise
-    # Keep the library object in a module variable: the declarations disappear with it.
+    # Keep the library object in a module variable, because the declarations end with the object.
     _operators = torch.library.Library("torchvision", "FRAGMENT")
     for _name in ("nms", "qnms"):
         _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -9,7 +9,7 @@ import sys
 
 def serve(run_id: str) -> int:
     """Import the hub, serve the run until it ends, and return the exit code."""
-    gc.disable()  # Imports create no garbage, and collections take a seventh of the start.
+    gc.disable()  # Imports create no garbage, and collections would take a seventh of the hub's start time.
     from ddpmon.hub.hub import main
 
     gc.enable()

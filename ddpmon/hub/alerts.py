@@ -1,8 +1,8 @@
 """Runs a program (an alert) when a run needs attention.
 
-The program is the user's (`--on-alert CMD`), or ddpmon's own one, which notifies services (`--notify URL`). It is
-started without a shell in the run's working directory, and gets the alert as JSON on its standard input. Only one
-program runs at a time.
+The program is the user's (`--on-alert CMD`), or ddpmon's own, which notifies services (`--notify URL`). The
+program is started without a shell in the run's working directory, and gets the alert as JSON on its standard input.
+Only one program runs at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ddpmon.store.store import Store
 
 ALERT_SCHEMA = 1
 MAX_PROGRAM_S = 30.0
-"""Longest time in seconds that the program may run. Then it is killed with all processes that it started."""
+"""Longest time in seconds that the program may run. After this time, the program and all processes that it started are
+killed."""
 MAX_END_WAIT_S = 10.0
 """Longest time in seconds that the end of a run waits for the program."""
 MOST_AN_HOUR = 20
@@ -44,7 +45,7 @@ _LINE_CHARS = 200
 
 
 class Alerts:
-    """Compares each judgement of a run with the last one, and starts the program for news. No method raises."""
+    """Compares each judgement of a run with the last one, and starts the program for new findings. No method raises."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Alerts:
             command: The program and its arguments. If it is empty and there are no URLs, there are no alerts.
             store: The run.
             add_event: Function that adds an event to the run.
-            urls: Services that ddpmon's own program notifies, instead of the command, also when the run is done.
+            urls: Services that ddpmon's own program notifies, also when the run is done. They replace the command.
 
         """
         self._command = [sys.executable, "-m", send_alert.__name__] if urls else list(command)
@@ -77,7 +78,7 @@ class Alerts:
         self._program: _Program | None = None
 
     def queue_alerts(self, now: float, unix: float) -> None:
-        """Queue alerts for news since the last call, start the next program, and kill one that takes too long."""
+        """Queue alerts for new findings, start the program for the next alert, and kill it if it takes too long."""
         if not self._command:
             return
         new = self._new()

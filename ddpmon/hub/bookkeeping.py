@@ -1,4 +1,4 @@
-"""Records the run besides telemetry: events, checkpoints, files that ranks left behind, and the final report."""
+"""Records everything but telemetry: events, checkpoints, messages in files that ranks left, and the final report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpmon.store.store import Store
 
 CHECKPOINT_S = 10.0
 CHECKPOINT_ROWS = ROWS_PER_LEVEL // 4
-"""Number of chart rows per resolution in a checkpoint. They are fewer than a hub writes at its end, to save time."""
+"""Number of chart rows per resolution in a checkpoint. At its end a hub writes more rows, which takes longer."""
 
 
 class Bookkeeping:

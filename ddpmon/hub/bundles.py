@@ -23,7 +23,7 @@ BUNDLE_BYTES = 1 << 20
 BUNDLE_ITEMS = 4096
 IN_FLIGHT = 96
 """Largest number of sent bundles that the root has not recorded. The root records every few seconds. More bundles would
-fill its queue, and ZeroMQ stops reading a connection whose queue is full."""
+fill the root's queue, and ZeroMQ stops reading a connection whose queue is full."""
 STEP_BYTES, BATCH_BYTES = 110, 300
 """Approximate bytes of a usual step, and of the rest of a usual batch, before packing."""
 
@@ -59,7 +59,7 @@ class Bundles:
         """Number of messages that were discarded because the root did not accept them in time."""
 
     def add(self, item: Item | Batch) -> None:
-        """Append an item or a batch, and drop the oldest messages if there are too many."""
+        """Append an item or a batch. If all bundles are larger than the limit, drop the oldest messages."""
         size = _size(item)
         self._open.append((item, size))
         self._bytes += size
@@ -111,7 +111,7 @@ class Bundles:
         self._waiting.append(closed)
 
     def next_bundle(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
-        """Return the bundle to send now; None if there is none, or if too many are unrecorded.
+        """Return the bundle to send now, or None if no bundle waits or the root has not recorded too many.
 
         Args:
             now_us: CLOCK_MONOTONIC of this node, in microseconds.
@@ -136,7 +136,7 @@ class Bundles:
             self._bytes -= self._sent.popleft().bytes
 
     def send_again(self) -> None:
-        """Queue all bundles that were sent but not recorded again, before the others."""
+        """Queue the bundles again that were sent but not recorded, before the bundles that still wait."""
         self._waiting.extendleft(reversed(self._sent))
         self._sent.clear()
 
@@ -154,7 +154,7 @@ def _pack(closed: Closed, batches: list[Batch], *, sparse: bool) -> None:
 
 
 def merge_batches(batches: Sequence[Batch], *, sparse: bool = False) -> list[Batch]:
-    """Merge successive batches of the same process into one. sparse: merge every two samples of a rank too."""
+    """Merge successive batches of the same process into one batch. sparse: also merge every two samples of a rank."""
     done: list[Batch] = []
     latest: dict[int, Batch] = {}
     for batch in batches:

@@ -1,8 +1,9 @@
 """Selects the changes of a snapshot to send to a viewer, so that answers do not grow with the number of ranks.
 
-An answer contains the ranks that the viewer's screen shows, and all ranks with news such as their end. Of the others it
-contains at most MAX_OLD_RANKS: first those whose excess changed, then those that were sent longest ago. Up to
-MAX_OLD_RANKS changed ranks are always all sent. Numbers are rounded to as many digits as screens show.
+If at most MAX_OLD_RANKS ranks have changed, the answer contains all of them. Otherwise it contains the changed ranks
+that the viewer's screen shows, the ranks with news such as their end, and MAX_OLD_RANKS others. Of these others, ranks
+whose excess changed come first, then ranks that were sent longest ago. Numbers are rounded to as many digits as screens
+show.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from ddpmon.messages.changes import NO_SAMPLE, SAMPLE_COLUMNS, SERIES, Changed, 
 MAX_OLD_RANKS = 192
 """Largest number of ranks in an answer that are neither shown nor have news. Each takes about 70 bytes."""
 MOVED = 0.02
-"""Change of a rank's excess over its peers, as a fraction, from which on the rank is sent before others."""
+"""Smallest change of a rank's excess over its peers, as a fraction, at which the rank is sent before others."""
 BITS = 12
 """Number of mantissa bits of a float that are sent, which is about four digits."""
 _news = attrgetter("health", "stage", "exit", "host", "pid", "stack", "environment", "unmeasured", "window")
 """Reads the fields of a rank whose changes are sent at once."""
 _ROW = tuple(name for name in RankView.__struct_fields__ if name not in {"rank", "sample"})
 _SHOWN_WITH = {"clocks": "timeline"}
-"""Fields that grow with the number of ranks and that only one screen shows: {field: field of ViewRequest}."""
+"""Large fields of a snapshot that only one screen shows: {field: field of ViewRequest that requests it}."""
 
 
 class Sent:
-    """Everything that was sent to a viewer. Immutable; viewers that were sent the same share an object."""
+    """Everything that was sent to a viewer. The object is immutable; viewers that received the same data share it."""
 
     def __init__(self) -> None:
         self._shot: Snapshot | None = None
@@ -44,16 +45,16 @@ class Sent:
         self._at: list[int] = []
         """Version of the snapshot in which each rank was last sent."""
         self.is_whole = False
-        """True if the viewer has a complete snapshot of one version."""
+        """True if all that the viewer has is from one version of the snapshot."""
 
     def answer(self, shot: Snapshot, view_request: ViewRequest, base: int, level: int = 1) -> tuple[Sent, bytes]:
-        """Return the state after an answer, and the answer's frame, which updates the viewer to a snapshot.
+        """Return an answer, as a frame that updates the viewer to a snapshot, and the state after it as first value.
 
         Args:
             shot: The snapshot to send.
             view_request: The parts that the viewer's screen shows.
             base: The version that the viewer says it has, or 0.
-            level: Level of compression, or 0 if the connection compresses.
+            level: zlib's compression level, or 0 if the connection compresses.
 
         """
         after = Sent()

@@ -16,8 +16,8 @@ from ddpmon.messages import SAMPLE_SECONDS, Course, CoursesView, SeriesRequest
 KEPT_CORES_S = BINS_PER_RESOLUTION * SAMPLE_SECONDS[-1]
 CORE_INTERVAL_S = 1.0
 _COUNTED, _IDLE = 8, (3, 4)
-"""Fields of a core's line in /proc/stat (proc_stat(5)): the number of fields that add up to all time (later ones repeat
-guests' time), and the indices of idle time and of time waiting for a disk."""
+"""Fields of a core's line in /proc/stat (proc_stat(5)): the number of fields that add up to all time (later fields
+repeat the time of virtual machines), and the indices of idle time and of time waiting for a disk."""
 
 
 class Ticks(NamedTuple):
@@ -29,7 +29,7 @@ class Ticks(NamedTuple):
 
 
 def core_counters() -> Ticks:
-    """Return the counts of every core that is online, or empty ones if the kernel does not report them."""
+    """Return the counts of every core that is online. They are empty if the kernel does not report them."""
     rows = proc.core_ticks()
     times = np.array([row[:_COUNTED] for row in rows.values()], float).reshape(len(rows), _COUNTED)
     all_s = times.sum(axis=1)
@@ -37,7 +37,7 @@ def core_counters() -> Ticks:
 
 
 class Cores:
-    """Busy shares of all cores over the last `KEPT_CORES_S` seconds."""
+    """History of the busy share of every core over the last `KEPT_CORES_S` seconds."""
 
     def __init__(self, host: str, read: Callable[[], Ticks] = core_counters) -> None:
         """Start without measurements. host: this machine's name as ranks report it. read: reads the counters."""
@@ -50,7 +50,7 @@ class Cores:
         """[second % KEPT_CORES_S, core], the busy share in each second, or NaN if it was not measured."""
 
     def measure(self, now: float) -> None:
-        """Measure the cores if a second has passed. After a longer time, its mean is stored for each second."""
+        """Measure the cores if a second has passed. If several have passed, store their mean for each of them."""
         if now - self._measured_at < CORE_INTERVAL_S:
             return
         self._measured_at = now

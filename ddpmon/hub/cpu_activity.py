@@ -16,7 +16,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Used(NamedTuple):
-    """CPU time and traffic of a process and its descendants, up to a moment."""
+    """CPU time and traffic of a process and its descendants, from their start up to a sample."""
 
     at: float
     cpu_s: float
@@ -34,7 +34,7 @@ class CpuActivity:
         self._used: dict[int, deque[Used]] = {}
 
     def measure(self, pids: Iterable[int], now: float) -> None:
-        """Sample the processes, at most every CPU_POLL_S, because this reads the whole process table."""
+        """Sample the processes, at most every CPU_POLL_S seconds, because a sample reads the whole process table."""
         if now - self._measured_at < CPU_POLL_S:
             return
         self._measured_at = now
@@ -46,7 +46,7 @@ class CpuActivity:
                 used.popleft()
 
     def is_idle(self, process: RankProcess) -> bool:
-        """Return whether a process did nothing over the window; False before it was sampled for a whole window."""
+        """Return whether a process was idle over the window. Return False if it was not sampled for so long."""
         used = self._used.get(process.hello.pid)
         if not used or used[-1].at - used[0].at < self._window_s or used[0].pids != used[-1].pids:
             return False

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 
 class CpuBudget:
-    """Measures the CPU time of repeated work in this thread, and delays its next run accordingly."""
+    """Measures the CPU time of repeated work in this thread, and delays the next repetition accordingly."""
 
     def __init__(self, share: float, most_s: float = math.inf) -> None:
         """Set the limits.
 
         Args:
             share: Largest share of one core that the work may take.
-            most_s: Longest time between two runs of the work, even if it then takes more than its share.
+            most_s: Longest time in seconds between two repetitions, even if the work then exceeds its share.
 
         """
         self._share, self._most_s = share, most_s
@@ -33,7 +33,7 @@ class CpuBudget:
 
     @contextlib.contextmanager
     def measured(self, now: float) -> Iterator[None]:
-        """Measure the work in the body of this context manager, and schedule its next run."""
+        """Measure the work in the body of this context manager, and schedule the next repetition."""
         began = time.thread_time()
         try:
             yield

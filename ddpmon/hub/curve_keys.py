@@ -2,10 +2,10 @@
 
 A hub stores one key pair for each run, so that it keeps its identity when it restarts.
 
-The sockets use no ZeroMQ heartbeats. If a connection ends while its queue is full, ZeroMQ keeps it until the queue was
-read, and the next heartbeat on it aborts the process (`!_io_error`, stream_engine_base.cpp:310 of libzmq 4.3.5; its
-issue 4364). Instead, both hubs send a message every second. A node's hub reconnects if it receives nothing, and the
-root reports silent nodes.
+The sockets use no ZeroMQ heartbeats. If a connection ends while its queue is full, ZeroMQ keeps the connection until
+the queue was read. The next heartbeat then aborts the process (`!_io_error`, stream_engine_base.cpp:310 of libzmq
+4.3.5; libzmq's issue 4364). Instead, both hubs send a message every second. A node's hub reconnects if it receives
+nothing, and the root reports silent nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_KEY_FILE_BYTES = 1 << 20
 
 
 class Keys(msgspec.Struct):
-    """CURVE keys of a hub; for the root also its addresses and the hubs that it admits.
+    """CURVE keys of a hub. Those of the root also have its addresses and the hubs that it admits.
 
     They are stored in the run's folder with mode 0600.
     """
@@ -41,15 +41,15 @@ class Keys(msgspec.Struct):
     def admit(self, key: str, node: int) -> None:
         """Admit the hub with a public key as the hub of a node.
 
-        The hub keeps the number with which it was first admitted: its connection outlives a restart of the ranks, after
-        which the nodes may be numbered differently.
+        A hub that was already admitted keeps its number. After a restart of the ranks, nodes may be numbered
+        differently, but the connection of the hub stays.
         """
         if key not in self.admitted:
             taken = set(self.admitted.values())
             self.admitted[key] = node if node not in taken else max(taken) + 1
 
     def node_number(self, key: str, most: int) -> int | None:
-        """Return the node number of a hub that connected with the job's key, or None if there are too many hubs.
+        """Return the node number of a hub that connected with the job's key. Return None if there are too many hubs.
 
         Args:
             key: The hub's own public key, which it sends in `Join`.
@@ -63,7 +63,7 @@ class Keys(msgspec.Struct):
         return self.admitted[key]
 
     def save(self, run_dir: Path) -> None:
-        """Store the keys. Errors are ignored; they only mean that a restarted hub has a new identity."""
+        """Store the keys. Errors are ignored: without stored keys, a restarted hub only has a new identity."""
         with contextlib.suppress(OSError):
             private_files.write_text(run_dir / KEY_FILE, msgspec.json.encode(self).decode())
 
@@ -117,7 +117,8 @@ class Admission:
         Args:
             context: The context of the sockets that are protected.
             admitted: The node of each admitted public key. Later changes of the dict count too.
-            job: Public key that all hubs of a job share, or "" if each hub has its own. Hubs with it are UNNUMBERED.
+            job: Public key that all hubs of a job share, whose node number is UNNUMBERED, or "" if each hub has its
+                own.
 
         """
         self.socket: Socket = context.socket(zmq.REP)
@@ -125,7 +126,7 @@ class Admission:
         self.socket.bind("inproc://zeromq.zap.01")  # ZeroMQ prescribes this name.
         self._admitted, self._job = admitted, job
         self.refused: list[str] = []
-        """Addresses of peers that were refused. The reader clears the list."""
+        """Addresses of peers that were refused. Whoever reads the list clears it."""
 
     def answer_requests(self) -> None:
         """Answer all pending requests. The node number becomes the User-Id of all frames of the connection."""

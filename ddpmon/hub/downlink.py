@@ -1,4 +1,4 @@
-"""The root's end of the links to other nodes' hubs. It processes their ranks' messages as if sent to this hub."""
+"""Connects the root hub to the hubs of other nodes, and processes the messages of these nodes' ranks."""
 
 from __future__ import annotations
 
@@ -36,19 +36,20 @@ NODE_BEAT_S = 1.0
 MS_A_NODE = 4.0
 """Milliseconds between two bundles of a node, times the number of nodes, so that at most 250 bundles/s arrive."""
 NODE_SILENCE_S = 4.0
-"""Seconds without a message after which a node is reported. Hubs send one every second, and restart in less time."""
+"""Seconds without a message after which a node is reported. Hubs send a message every second, and a hub restarts in
+less than four seconds."""
 ASK_NODE_AGAIN_S = 1.0
 MOST_PER_TURN = 200
 CLOCKS = 240
-"""Number of latest bundles (those of a minute) of which the fastest one gives the offset of two clocks. The offset is
+"""Number of latest bundles, about a minute's, of which the fastest gives the offset of two clocks. The offset is
 accurate to milliseconds, which suffices to order failures and stacks of several machines. Steps are aligned by the ends
-of their synchronisations instead."""
+of their gradient synchronisations instead."""
 GONE = "critical", "{who} {are} gone: {ranks}"
 UNHEARD = "warn", "no data from {who} ({ranks}); the other hosts continue, so {its} or the link has failed"
 """Severity and sentence of the events about silent nodes."""
 _CONNECTION = re.compile(rb"N(\d{1,9})/(.+)", re.DOTALL)
-"""Name of a connection on another node: the node, and the pid of a rank or the name of a viewer there. Names chosen by
-ZeroMQ begin with a zero byte, but a process that connects on this machine can choose a name like this one."""
+"""Matches the name of a connection on another node: the node's number, and the pid of a rank or the name of a viewer.
+ZeroMQ's own names begin with a zero byte, but a process on this machine may choose a name that matches."""
 
 
 @dataclass
@@ -72,7 +73,8 @@ class Node:
     over: bool = False
     """True if the run is over on the node, and the node has reported everything about its end."""
     later_us: deque[int] = field(default_factory=lambda: deque(maxlen=CLOCKS))
-    """Microseconds by which this clock was ahead of the node's at each of the last bundles, including travel time."""
+    """Microseconds by which this clock was ahead of the node's at each of the last bundles, including the time that the
+    bundle took."""
 
 
 _Came = tuple[Node, link.FromNode, list[NodeBlock]]
@@ -80,19 +82,19 @@ _Came = tuple[Node, link.FromNode, list[NodeBlock]]
 
 
 class Downlink:
-    """The links to the hubs of all other nodes.
+    """The connections to the hubs of all other nodes.
 
     Args:
         context: ZeroMQ's context.
         keys: This hub's keys, and the hubs it admits.
-        store: The run.
+        store: The run's data.
         collector: Processes the messages of ranks.
         epoch: Identifies this process of the hub.
         take_request: Takes a viewer's name and its request. The answer is sent with `send_to_viewer`.
         stop: Ends the whole run.
-        came: Takes a rank's output, and the number of its node. Returns False if the output was not requested, or the
-            node has no such rank.
-        job_key: Key that admits other hubs, or None if each is admitted by a key of its own.
+        came: Stores a rank's output from the node with a number. Returns False if the output was not requested, or
+            the node has no such rank.
+        job_key: Key with which all hubs are admitted, or None if each hub has its own key.
 
     """
 
@@ -119,7 +121,9 @@ class Downlink:
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # Otherwise ZeroMQ admits everyone without authenticator.
+        self.socket.setsockopt(
+            zmq.ZAP_ENFORCE_DOMAIN, 1
+        )  # Otherwise ZeroMQ admits every peer if the authenticator is missing.
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came
@@ -127,7 +131,7 @@ class Downlink:
         self._hosts: set[str] = set()
         """Names of the nodes' hosts."""
         self._numbers: dict[bytes, int] = {}
-        """Nodes by their connections, if all hubs use the job's key."""
+        """Nodes by the names of their connections, if all hubs use the job's key."""
 
     def listen(self, address: str) -> str:
         """Bind to an address and return the endpoint with its port, or raise zmq.ZMQError."""
@@ -136,7 +140,7 @@ class Downlink:
         return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def receive(self, now: float, unix: float) -> None:
-        """Process messages of nodes, at most MOST_PER_TURN."""
+        """Process messages of nodes, at most MOST_PER_TURN in one call."""
         self.admission.answer_requests()
         for address in self.admission.refused:
             self._store.registry.refusals.add_refusal(NO_KEY, why=f"from {address}")
@@ -166,13 +170,13 @@ class Downlink:
     def _node(self, number: int, connection: bytes, now: float) -> Node:
         """Return the node of a connection on which a message arrived."""
         if number == UNNUMBERED:
-            return Node(number, connection)  # Its messages are not processed before it has joined.
+            return Node(number, connection)  # Its other messages are not processed before its `Join`.
         node = self.nodes.setdefault(number, Node(number, connection))
         node.connection, node.heard_at = connection, now
         return node
 
     def _admit_node(self, join: link.Join, connection: bytes, now: float) -> Node:
-        """Return the node of a hub that joins with the job's key, or raise WireError if it cannot be numbered."""
+        """Return the node of a hub that joins with the job's key. Raise WireError if there are too many hubs."""
         number = self._keys.node_number(join.key, MAX_WORLD) if join.key else None
         if number is None:
             raise WireError("the hub does not identify itself" if not join.key else "too many hubs")
@@ -182,7 +186,7 @@ class Downlink:
         return self._node(number, connection, now)
 
     def _take_all(self, came: list[_Came], now: float, unix: float) -> None:
-        """Check and process the messages of one turn."""
+        """Check and process the messages that one call of `receive` has read."""
         checked = are_rows_possible([block for _, _, blocks in came for block in blocks])
         for node, message, blocks in came:
             try:
@@ -203,7 +207,7 @@ class Downlink:
         if isinstance(message, link.Join):
             if message.epoch != node.epoch:
                 node.seq = node.recorded = 0
-                node.later_us.clear()  # A rebooted machine has another clock.
+                node.later_us.clear()  # After a reboot, the node's monotonic clock starts anew.
             came_early = bool(message.key) and not node.epoch  # With the job's key, hubs join before their ranks.
             self._hosts.discard(node.host)
             taken = message.host == self._store.registry.host or message.host in self._hosts
@@ -293,7 +297,7 @@ class Downlink:
         return True
 
     def _split(self, connection: bytes) -> tuple[Node | None, bytes]:
-        """Return the node of a connection, or None for this machine's, and the connection's name on that node."""
+        """Return the node of a connection and the connection's name there. The node is None for this machine."""
         parts = _CONNECTION.fullmatch(connection)
         return (self.nodes.get(int(parts[1])), parts[2]) if parts else (None, b"")
 
@@ -319,7 +323,7 @@ class Downlink:
         self._add_node_events(changed, unix)
 
     def _add_node_events(self, changed: Sequence[Node], unix: float) -> None:
-        """Add events about nodes that became silent or are back, one event for all nodes with the same change."""
+        """Add one event for all nodes that became silent, and one for all nodes that send messages again."""
         by_node = self._by_node() if changed else {}
         said: dict[tuple[str, str], list[Node]] = {}
         for node in changed:
@@ -352,7 +356,10 @@ class Downlink:
         return by_node
 
     def have_all_ended(self, *, failed: bool) -> bool:
-        """Return whether all ranks have ended, except on silent nodes. failed: also wait for reports of their ends."""
+        """Return whether all ranks on nodes that are not silent have ended.
+
+        If `failed` is true, these nodes must also have reported how their ranks ended.
+        """
         by_node = self._by_node()
         heard = [node for node in self.nodes.values() if not node.reported_silent and node.number in by_node]
         left = all(process.gone for node in heard for process in by_node[node.number])

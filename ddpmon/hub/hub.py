@@ -41,18 +41,18 @@ MEND_S = 5.0
 LAST_FRAMES_S = 0.3
 ASK_WHERE_S = 3.0
 ANALYSIS_SHARE = 0.125
-"""Share of one core for the analysis. It runs twice a second with some hundred ranks, and every few seconds with
-16,384 ranks."""
+"""Largest share of one core for the analysis. The analysis thus runs twice a second with some hundred ranks, and every
+few seconds with 16,384 ranks."""
 JUDGE_SHARE, JUDGE_S = 0.008, 0.9
-"""Share of one core for updating findings, and the longest interval in seconds. Each analysis updates numbers."""
+"""Largest share of one core for updating findings, and the longest interval between updates in seconds."""
 NODE_ANALYSIS_S = 5.0
 """Seconds between two analyses by a node's hub while its viewers get the root's snapshots."""
 GATHER_MS = 100
 """Milliseconds that a node's hub waits for messages of further ranks after the first, because a turn of its loop costs
 as much as the messages themselves."""
 GC_THRESHOLD = 50_000, 20, 100
-"""Thresholds of the garbage collector. Thousands of batches and samples arrive, and form no cycles. With Python's
-default thresholds and 16,384 ranks, collections took a third of a core."""
+"""Thresholds of the garbage collector. They are high because the thousands of batches and samples that arrive form no
+reference cycles. With Python's default thresholds and 16,384 ranks, collections took a third of a core."""
 ORPHANED_S = 5.0
 """Seconds without a message of a rank after which the hub of a run without a supervisor ends by itself."""
 
@@ -139,7 +139,7 @@ class Hub:
                 if self._sockets.view in ready:
                     self._viewers.process_requests(now)
                 if self._nodes.root_shows:
-                    self._reload()  # Then the root is told about a stop together with the last messages of ranks.
+                    self._reload()  # Then the root learns of a stop together with the last messages of ranks.
                 self._nodes.exchange_messages(now)
                 if self._recorder.backlog_is_large:
                     self._collector.write_and_acknowledge()
@@ -203,7 +203,8 @@ class Hub:
     def _report_dead(self, now: float, unix: float) -> None:
         """Add events about ranks that have ended without Bye or exception.
 
-        This is also done just before a rank's report of its own end is judged, as another rank's end may be the cause.
+        The hub also calls this just before it judges a rank's report of its own end, because the cause may be that
+        another rank has ended.
         """
         store = self._store
         for process in self._mark_dead(now):
@@ -221,7 +222,7 @@ class Hub:
             store.add_event(unix, severity, f"rank {process.rank} (pid {process.hello.pid}) exited unexpectedly")
 
     def _analyse(self, now: float, unix: float, *, judge: bool) -> None:
-        """Process the records that have arrived. judge: also update findings and the verdict."""
+        """Process the records that have arrived. If `judge` is true, also update findings and the verdict."""
         store = self._store
         self._judged_at = now
         store.add_arrived()
@@ -240,7 +241,7 @@ class Hub:
             alerts.queue_alerts(now, unix)
 
     def _report_fault(self, unix: float) -> None:
-        """Report once that a judgement raised, because of a bug of ddpmon. Recording and viewing continue."""
+        """Add an event, once, if a judgement raised because of a bug of ddpmon. Recording and viewing continue."""
         fault = self._store.fault
         if fault and fault != self._fault:
             print(fault, flush=True)
@@ -271,7 +272,7 @@ class Hub:
                     self._store.ending = whole_ending(run, self._store.registry)
 
     def _orphaned(self) -> bool:
-        """Return whether no process remains that could end this hub, and no rank sends messages."""
+        """Return whether no rank sends messages, and no supervisor or launcher is alive that could end this hub."""
         if time.monotonic() - self._heard_at < ORPHANED_S:
             return False
         run = self._store.run
@@ -295,7 +296,7 @@ class Hub:
             self._step_counters.open_counter(process)
 
     def _mark_dead(self, now: float) -> list[RankProcess]:
-        """Mark ranks that have ended, count steps that they could not send, and return those of the current attempt."""
+        """Mark ranks that have ended, and return them. Also count the steps that ended processes could not report."""
         fallen = self._store.registry.mark_dead(now)
         for process in self._step_counters.update_ended():
             self._recorder.record_process(process)

@@ -38,8 +38,8 @@ MAX_NODES_END_S = 3.0
 class Nodes:
     """Gives this hub its role and runs its links to other hubs.
 
-    Messages of the ranks decide the role: the hub of rank 0 becomes the root, the others become node hubs. With
-    `--hub`, the option decides.
+    Messages of the ranks determine the role: the hub of rank 0 becomes the root, and the others become node hubs. If
+    `--hub` is given, it determines the role.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class Nodes:
         self._polled: list[Socket] = []
 
     def take_role(self, viewers: Viewers) -> None:
-        """Begin in the role that `--hub` gives or that an earlier hub of this run had. viewers: those of this hub."""
+        """Begin in the role that `--hub` determines, or that an earlier hub of this run had. viewers: this hub's
+        viewers.
+        """
         self._viewers = viewers
         store = self._store
         if not zmq.has("curve"):
@@ -104,7 +106,7 @@ class Nodes:
 
     @property
     def every_s(self) -> float:
-        """Return the interval in which `exchange_messages` must be called, in seconds."""
+        """Return the longest interval, in seconds, between two calls of `exchange_messages`."""
         return math.inf if self._up is None else MIN_BUNDLE_INTERVAL_S
 
     def keep_polled(self, poller: zmq.Poller) -> None:
@@ -210,11 +212,11 @@ class Nodes:
         self._sockets = [down.socket, down.admission.socket]
 
     def answer(self, identity: bytes, message: ToRank) -> bool:
-        """Answer a rank if it is on another node, and return whether it is."""
+        """Answer a rank on another node. Return False if the rank is on this node."""
         return self._down is not None and self._down.answer(identity, message, time.monotonic())
 
     def rank_output(self, rank: int, now: float) -> PrintedView:
-        """Return the output of a rank that has arrived at this hub."""
+        """Return the part of a rank's output that has arrived at this hub."""
         return self._printed.view(rank, now)
 
     def _fetch(self, node: int, rank: int) -> None:
@@ -232,11 +234,11 @@ class Nodes:
         return self._up is not None and self._up.relay_request(viewer, request)
 
     def send_to_viewer(self, viewer: bytes, frame: bytes) -> bool:
-        """Send a snapshot to a viewer of another node, and return whether the viewer is on another node."""
+        """Send a snapshot to a viewer on another node. Return False if the viewer is on this node."""
         return self._down is not None and self._down.send_to_viewer(viewer, frame)
 
     def exchange_messages(self, now: float) -> None:
-        """Receive messages of other hubs, and send those that are due."""
+        """Receive messages of other hubs, and send the messages to them that are due."""
         if self._down is not None:
             assert self._keys is not None  # noqa: S101  _begin_downlink needs them
             before = len(self._keys.admitted)
@@ -248,7 +250,7 @@ class Nodes:
             self._up.send_due(now, stopping=self._store.run.stopping)
 
     def send_heartbeats(self, now: float, unix: float, *, recorded: bool) -> None:
-        """Send heartbeats and add events about connections. `recorded` is True if everything received is on disk."""
+        """Send heartbeats and add events about connections. recorded: all data is on the disk."""
         if self._down is not None:
             self._down.report_to_nodes(now, unix, recorded=recorded, stopping=self._store.run.stopping)
         if self._up is not None and not self._reached and now >= self._awaited_until:
@@ -325,7 +327,9 @@ class Nodes:
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(supervisor.pid)
             try:
-                if supervisor.alive():  # checked after opening the pidfd, which then cannot be another process's
+                if (
+                    supervisor.alive()
+                ):  # Checked after opening the pidfd, so that the pidfd cannot refer to another process.
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
             finally:
                 os.close(handle)

@@ -19,7 +19,7 @@ from ddpmon.store.store import Store
 
 
 def open_recording(run: Run) -> tuple[Store, Recorder]:
-    """Return the store that an earlier hub of the run recorded, or a new one, and the recorder that continues it."""
+    """Return the store of an earlier hub's recording, or a new one, and the recorder that continues the recording."""
     path = recording_path(run.id)
     now, unix = time.monotonic(), time.time()
     trouble = None
@@ -51,7 +51,7 @@ def open_recording(run: Run) -> tuple[Store, Recorder]:
 
 
 def _roll_back(path: Path) -> None:
-    """Roll back a transaction that a killed hub left without a write-ahead log, as a read-only connection cannot."""
+    """Roll back a transaction that a killed hub left in a journal, because a read-only connection cannot do so."""
     if Path(f"{path}-journal").exists():
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("SELECT count(*) FROM sqlite_master")
@@ -72,7 +72,7 @@ def _replace(path: Path, recording: Recording) -> str:
 
 
 def _put_aside(path: Path) -> Path:
-    """Rename a recording together with its log or journal, which would corrupt another recording."""
+    """Rename a recording and its log or journal. Left in place, these files would corrupt a new recording."""
     aside = path.with_suffix(".damaged")
     path.replace(aside)
     for suffix in ("-wal", "-shm", "-journal"):

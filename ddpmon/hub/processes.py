@@ -1,4 +1,6 @@
-"""Observes ranks through /proc when they cannot report: before the first step, in a hang, and after being killed."""
+"""Observes ranks through /proc when they cannot report: before the first step, in a hang, and after they were
+killed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from ddpmon.store.store import Store
 
 
 class StepCounters:
-    """Step counters in shared memory of this machine's ranks, open from a rank's Hello until its end."""
+    """Step counters in shared memory of this machine's ranks. Each is open from a rank's Hello until the rank's end."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -58,7 +60,7 @@ class StepCounters:
         return ended
 
     def _has_ended(self, process: RankProcess) -> bool:
-        """Return whether a process has ended. The registry marks the end of current ranks; others are checked here."""
+        """Return whether a process has ended. The registry marks only ranks of the current attempt."""
         return process.left or process.dead or (not self._registry.is_seated(process) and process.gone)
 
 

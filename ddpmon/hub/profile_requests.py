@@ -29,9 +29,10 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 START_S, START_STEPS = 20.0, 5
-"""Time for a rank to finish a step: the longer of START_S seconds and START_STEPS usual steps."""
+"""Time limit for a rank to finish its step: the longer of START_S seconds and START_STEPS usual steps."""
 ANSWER_S, ANSWER_TIMES = 60.0, 10
-"""Further time for the answer: ANSWER_S seconds, plus ANSWER_TIMES the usual length of the profiled steps."""
+"""Further time limit for the answer: ANSWER_S seconds, plus ANSWER_TIMES times the usual duration of the profiled
+steps."""
 
 
 @dataclass
@@ -102,7 +103,7 @@ class ProfileRequests:
         self._update_view()
 
     def _why_not(self, rank: int, process: RankProcess | None) -> str:
-        """Return why a rank cannot be profiled now, or "" if it can."""
+        """Return the reason why a rank cannot be profiled now, or "" if it can be profiled."""
         store = self._store
         size = store.registry.world_size or store.run.world_size
         if size and rank >= size:
@@ -116,7 +117,7 @@ class ProfileRequests:
         return ""
 
     def process_answers(self, now: float) -> bool:
-        """Process new answers; return whether the state of any rank changed: answered, ended or timed out."""
+        """Process new answers. Return whether any rank has newly answered, ended or timed out."""
         news = False
         for one in self._asked:
             process = one.process
@@ -204,7 +205,7 @@ def write_trace(folder: Path, store: Store, number: int, profiles: Sequence[Prof
 
 
 def _events(profile: Profile, begin: int, store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the trace events of a rank, which is a process in the trace with a track for each thread and stream."""
+    """Yield the trace events of a rank. In the trace, the rank is a process, and each thread and stream is a track."""
     process = store.registry.process_of_rank.get(profile.rank)
     name = f"rank {profile.rank}" + (f" on {process.hello.host}" if process else "")
     for number, track in enumerate(profile.tracks, start=1):

@@ -1,4 +1,6 @@
-"""Provides the last lines of a rank's output to viewers, from logs here or fetched from the rank's machine."""
+"""Provides the last lines of a rank's output to viewers. They are read from a log, or fetched from the rank's
+machine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ddpmon.runs.logs import LAUNCHER, Reader
 from ddpmon.store.registry import Registry
 
 OUTPUT_INTERVAL_S = 0.5
-"""Shortest interval in seconds at which logs are read or another hub is asked, for any number of viewers."""
+"""Shortest interval in seconds between two reads of a log or two requests to another hub, for any number of viewers."""
 FAR_MOST = 64
 """Largest number of ranks on other machines whose lines are kept."""
 ASKED = "waiting for the rank's machine"

@@ -15,11 +15,11 @@ DEVICE_PHASES = {"forward", "backward", "optimizer"}
 """Phases that run on the GPU, if there is one, so that the Python stack does not explain their time."""
 LEAST_S, MOST_S = 3.0, 120.0
 STEPS = 8
-"""Smallest number of steps, or of periods of a periodic slowdown, to sample."""
+"""Number of steps to sample, or of periods if the slowdown is periodic."""
 IRREGULAR_S = 12.0
 WAITS_S = (0.0, 20.0, 60.0)
-"""Least seconds before the first, second and third request about a finding. Requests are repeated because samples may
-miss the slow steps."""
+"""Shortest waits in seconds before the first, second and third request about a finding. Requests are repeated because
+samples may miss the slow steps."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class _Asked:
 
 
 class SampleRequests:
-    """Decides which ranks to sample, and when."""
+    """Decides which ranks must sample their stacks, and when."""
 
     def __init__(self, store: Store, ask: Callable[[RankProcess, SampleStacks], None]) -> None:
         """Start without requests. ask: sends a request to a rank."""
@@ -58,7 +58,10 @@ class SampleRequests:
         self._asked = asked
 
     def _pair(self, finding: Finding) -> list[RankProcess]:
-        """Return a slow rank and, unless all are slow, a peer, or [] if the slow work is not done on the host."""
+        """Return a slow rank and a peer, or only the slow rank if all are slow.
+
+        Return [] if the slow work is not on the CPU, or no rank can be asked.
+        """
         by_rank, world = self._store.registry.process_of_rank, self._store.world
         slow = by_rank.get(finding.ranks[0])
         if world is None or slow is None or slow.gone or finding.phase not in OWN_PHASES:
@@ -71,7 +74,9 @@ class SampleRequests:
         return [slow, peer] if peer else []
 
     def _seconds(self, finding: Finding) -> float:
-        """Return for how many seconds to sample: STEPS steps, or periods if the slowdown is periodic."""
+        """Return the number of seconds to sample: the duration of STEPS steps, or of STEPS periods of a periodic
+        slowdown.
+        """
         world, pattern = self._store.world, finding.evidence.get("pattern")
         step_s = 0.0 if world is None else float(world.step_ms.mean()) / 1e3
         every = float(finding.evidence.get("every") or 1.0)
@@ -81,7 +86,7 @@ class SampleRequests:
 
 
 def slow_rank_and_peer(store: Store) -> list[RankProcess]:
-    """Return the rank that a finding names, or else the one with the most own time, and one of its peers."""
+    """Return the rank that a finding names, or else the rank with the most own time, and one of its peers."""
     by_rank, world = store.registry.process_of_rank, store.world
     alive = [rank for rank in sorted(by_rank) if not by_rank[rank].gone]
     if world is None or not set(alive) & set(world.ranks):
@@ -99,7 +104,7 @@ def _wants_line(finding: Finding) -> bool:
 
 
 def _about_some(store: Store, world: World) -> list[Finding]:
-    """Return the findings about the work of some ranks but not of all."""
+    """Return the findings about slow work of some ranks, but not of all ranks."""
     return [one for one in store.findings if len(one.ranks) < len(world.ranks) and _wants_line(one)]
 
 

@@ -18,7 +18,7 @@ from ddpmon.redaction import redact_text
 MAX_CHARS = 1000
 _ENDED = {"failed", "lost", "done"}
 _TITLES = {"failed": "has failed", "running": "needs attention"}
-"""Words of a title for a state; the others follow "is", as in "is done"."""
+"""Words of the title for some states. Other states follow "is" in the title, as in "is done"."""
 _TYPES = {"warn": "warning", "critical": "failure"}
 """Type of apprise's message by severity, which services show as a colour or a sign."""
 
@@ -40,7 +40,7 @@ def main() -> None:
     title, body = texts(alert)
     kind = _TYPES.get(alert["severity"], "info")
     missed = []
-    logging.disable()  # apprise logs URLs
+    logging.disable()  # because apprise logs URLs
     import apprise
 
     for url in urls:

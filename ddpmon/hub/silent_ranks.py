@@ -1,9 +1,9 @@
 """Examines silent ranks on this machine whose processes are alive.
 
-/proc shows which of them the kernel does not run. Other silent ranks may hold the GIL in compiled code, so that the
-thread that would send the stack cannot run. They are sent STACK_SIGNAL, which a handler in C answers. This signal kills
-a process that does not catch it, and interrupts system calls. So it is sent only to a rank that offered to answer, not
-often, and only if the run stalls or a viewer requested the stack of a rank that has been silent since.
+/proc shows which silent ranks the kernel does not run. Others may hold the GIL in compiled code, so that the
+thread that would send the stack cannot run. The hub sends these ranks STACK_SIGNAL, and a handler in C writes the
+stack. The signal interrupts system calls, and kills a process that does not catch it. So the hub sends it rarely, only
+to ranks that offered to answer, and only if the run stalls or a viewer waits for the stack of a silent rank.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from ddpmon.runs import Process, plain_file
 from ddpmon.store.processes import RankProcess
 
 MIN_SIGNAL_INTERVAL_S = 4.0
-"""Shortest time in seconds between two signals to a rank. A stack is valid for twice as long."""
+"""Shortest time in seconds between two signals to a rank. It is half of the time for which a stack counts as
+current."""
 MAX_DUMP_BYTES = PLACES_BYTES = 1 << 20
 _tgkill = ctypes.CDLL(None).tgkill
 """Sends a signal to one thread of a process. glibc has this function since 2.30."""
@@ -39,7 +40,7 @@ _tgkill = ctypes.CDLL(None).tgkill
 
 @dataclass
 class _Query:
-    """Last observation of a silent rank or a worker, and the time at which it was signalled."""
+    """Last observation of a silent rank or worker, and the time at which the process was sent a signal."""
 
     state: str = ""
     at: float | None = None
@@ -56,14 +57,14 @@ class SilentRanks:
         self._queries: dict[int, _Query] = {}
 
     def examine_rank(self, process: RankProcess, now: float, since_us: int) -> bool:
-        """Examine a silent rank: read its answer or signal it, and return whether there was a new stack.
+        """Examine a silent rank: read its answer or send it a signal. Return whether there was a new stack.
 
-        A rank is signalled only if it was silent at the last check too, because the hub itself may have been delayed.
+        A rank gets a signal only if it was silent at the last check too, because the hub itself may have been delayed.
 
         Args:
             process: The rank.
             now: Seconds of the hub's clock.
-            since_us: Beginning of the rank's current step.
+            since_us: Beginning of the rank's current step in microseconds.
 
         """
         if process.process is None or process.gone:
@@ -84,10 +85,10 @@ class SilentRanks:
         return got_stack
 
     def check_worker(self, process: RankProcess, now: float) -> bool:
-        """Examine the DataLoader worker for which a rank waits, if any, and return whether there is news about it.
+        """Examine the DataLoader worker for which a rank waits, if any. Return whether viewers should get new facts.
 
-        A worker that was forked from the rank answers in the rank's file. It is doing the work for which the rank
-        waits, so it is signalled only until it has answered.
+        A worker that was forked from the rank writes its stack into the rank's file. A signal interrupts the work for
+        which the rank waits, so the worker gets no more signals after its first answer.
         """
         rank, pid = process.process, process.stack.worker if process.stack else 0
         stat = proc.stat(pid) if pid else None
@@ -131,7 +132,7 @@ class SilentRanks:
         return places.thread if places and pid == own and proc.stat(places.thread) else 0
 
     def _ask(self, process: Process, thread: int, offered_by: int = 0) -> bool:
-        """Signal a process if it still exists, offered to answer and catches the signal; return whether it was sent.
+        """Send STACK_SIGNAL to a process that exists, offered to answer and catches it. Return whether it was sent.
 
         Args:
             process: The process.
@@ -194,6 +195,8 @@ def _why_held(pid: int, state: str, before: str, thread: int) -> Held | None:
         return Held(pid, "stopped")
     if state == "t":
         return Held(pid, "traced")
-    if state == before == "D":  # A single observation may be an ordinary read from a disk.
+    if (
+        state == before == "D"
+    ):  # A single observation of state D (uninterruptible sleep) may be an ordinary read from a disk.
         return Held(pid, "kernel", proc.kernel_function(thread)[:64])
     return None

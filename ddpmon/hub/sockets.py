@@ -1,4 +1,4 @@
-"""The hub's two sockets, which only one hub of a run owns at a time, and the messages on them with their senders."""
+"""The hub's two sockets, which only one hub of a run owns at a time. Reads and sends messages on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Socket = zmq.Socket[bytes]
 REPLY_KIB = 64
 LAST_WORDS_MS = 500
 RANK_MESSAGES, VIEWER_MESSAGES = 100, 20
-"""Largest number of messages per connection that are queued in the hub. Further ones wait in the sender."""
+"""Largest number of messages from one rank, and from one viewer, in the hub's queue. Further ones wait in the
+sender."""
 
 
 class HeldError(DdpmonError):
@@ -32,8 +33,8 @@ class HeldError(DdpmonError):
 class Sockets:
     """The socket `ingest` for ranks and the socket `view` for viewers, both ROUTER on ipc.
 
-    Binding an ipc path silently replaces another process's socket there, so the folder is locked first. A lock on the
-    folder itself also prevents cleaners of /tmp from deleting it.
+    Binding silently replaces another process's socket at the same path, so the hub locks the folder first. The lock
+    also prevents programs that clean /tmp from deleting the folder.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -108,7 +109,9 @@ class Sockets:
 
         """
         if all(self._inodes) and self._read_inodes() == self._inodes:
-            return False  # Inode 0: the file disappeared right after the bind, as ZeroMQ may unlink an old one late.
+            return (
+                False  # Inode 0: the file disappeared right after the bind, because ZeroMQ may unlink an old file late.
+            )
         if os.fstat(self._lock).st_nlink == 0:
             self._hold()
         self._bind()
@@ -167,6 +170,8 @@ def process_messages(socket: Socket, collector: Collector, now: float, unix: flo
 
 
 def send_to_rank(socket: Socket, identity: bytes, message: ToRank) -> None:
-    """Send a message to a connected rank. If it is lost because the rank does not read, the rank asks again."""
+    """Send a message to a connected rank. A message that is lost because the rank does not read is
+    requested again by the rank.
+    """
     with suppress(zmq.ZMQError):
         socket.send_multipart([identity, encode(message)], zmq.NOBLOCK)

@@ -9,9 +9,11 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 STACK_INTERVAL_S = 0.5
-"""Shortest interval in seconds between two requests to a rank. Viewers that ask in between get the same answer."""
+"""Shortest interval in seconds between two requests to a rank. Viewers that ask within this interval get the same
+answer."""
 ASK_BY_SIGNAL_S = 1.5
-"""Seconds without any message after which a rank that was asked is sent a signal instead, if it offers to answer."""
+"""Seconds without any message from a rank that was asked, after which the hub sends it a signal instead, if it answers
+those."""
 NO_ANSWER_S = 6.0
 """Seconds after which a request to a rank counts as unanswered."""
 
@@ -26,7 +28,7 @@ class StackRequests:
         self._last: dict[int, float] = {}
 
     def request_stacks(self, ranks: Sequence[int], now: float) -> None:
-        """Ask these ranks for their stacks, or all ranks if none is named. Ranks that are gone are skipped."""
+        """Ask these ranks for their stacks, or all ranks if the list is empty. Skip ranks that have ended."""
         by_rank = self._registry.process_of_rank
         for rank in dict.fromkeys(ranks) if ranks else list(by_rank):
             process = by_rank.get(rank)
@@ -46,7 +48,7 @@ class StackRequests:
         return asked_at is not None and now - asked_at >= ASK_BY_SIGNAL_S and process.heard_at < asked_at
 
     def drop_overdue(self, now: float) -> bool:
-        """Give up on ranks that do not answer, and return whether there was one."""
+        """Mark requests without an answer after NO_ANSWER_S as unanswered, and return whether there was one."""
         gave_up = False
         for process in self._registry.process_of_rank.values():
             if process.asked_at is not None and (process.gone or now - process.asked_at >= NO_ANSWER_S):

@@ -19,9 +19,9 @@ _IGNORES = frozenset("EIS")
 
 
 class Unwatched:
-    """Finds descendants of a run's command that have torch without the probe, and for how long each has had it.
+    """Finds descendants of a run's command that have loaded torch but not the probe, and for how many seconds.
 
-    Time in which a process waits for a core does not count.
+    Time in which a process waits for a CPU core does not count.
     """
 
     def __init__(self, speaks_at_once: bool) -> None:
@@ -29,7 +29,7 @@ class Unwatched:
 
         Args:
             speaks_at_once: True if torchrun starts the ranks, whose probes send a message as soon as they are armed.
-                Ranks of another launcher send one only when they set up a process group or train.
+                Ranks of another launcher send a message only when they set up a process group or train.
 
         """
         self._speaks_at_once = speaks_at_once
@@ -38,13 +38,14 @@ class Unwatched:
         self._last: list[Unarmed] = []
 
     def find_unarmed(self, command: Process, rank_pids: Container[int], now: float) -> list[Unarmed]:
-        """Return the processes that run torch without the probe. If all have ended, they are returned as gone.
+        """Return the processes that run torch without the probe. If all have ended, return the last ones, marked as
+        gone.
 
         This reads the memory maps of all processes below the command, so call it only while the run waits for ranks.
 
         Args:
             command: The run's command.
-            rank_pids: Ranks that the probe reports. They and the processes below them are skipped.
+            rank_pids: Ranks that the probe reports. These ranks and their descendants are skipped.
             now: Seconds of the hub's clock.
 
         """
@@ -58,7 +59,7 @@ class Unwatched:
             if (unarmed := self._unarmed(pid, now)) is not None:
                 unwatched[pid] = unarmed
                 if unarmed.rank is not None:
-                    continue  # The processes below it are its DataLoader workers.
+                    continue  # The descendants of a rank are its DataLoader workers.
             unseen += children.get(pid, ())
         ranks = [process for process in unwatched.values() if process.rank is not None]
         gone = [
@@ -82,9 +83,11 @@ class Unwatched:
             return None
         words, environment = proc.arguments(pid), proc.environment(pid)
         if not words or "torch.distributed.run" in words[1:4]:
-            return None  # It has ended meanwhile, or is torchrun itself.
+            return None  # The process has ended meanwhile, or is torchrun itself.
         rank = environment.get("RANK", "")
-        had_cores_s = now - (proc.core_wait_ns(pid) or 0) / 1e9  # Imports take long if other programs use the cores.
+        had_cores_s = (
+            now - (proc.core_wait_ns(pid) or 0) / 1e9
+        )  # Waiting for a core is not counted: it delays the imports.
         since = self._since.setdefault(process, had_cores_s)
         why = LATE if has_probe else _why(words, environment)
         return Unarmed(pid, int(rank) if rank.isdecimal() else None, why, had_cores_s - since)
@@ -97,7 +100,7 @@ def _why(words: list[str], environment: dict[str, str]) -> str:
 
 
 def started_ranks(agent: Process) -> frozenset[int]:
-    """Return the ranks of the processes that torchrun started, by their environment, or none if torchrun is gone.
+    """Return the ranks that torchrun started, according to their environment, or no ranks if torchrun has ended.
 
     This reads the environment of all child processes, so call it only while the run waits for ranks.
     """

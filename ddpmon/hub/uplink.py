@@ -22,17 +22,18 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.registry import Registry
 
 MIN_BUNDLE_INTERVAL_S = 0.25
-"""Shortest interval between two bundles."""
+"""Shortest interval in seconds between two bundles."""
 SPARSE_S = 2.0
-"""Shortest interval of bundles, in seconds, at which two samples of a rank are merged. A root that requests such a long
-interval has too many ranks to process a sample of each in every second."""
+"""Interval between bundles, in seconds, from which on every two samples of a rank are merged. A root that requests such
+a long interval has too many ranks to process a sample of each rank every second."""
 MAX_BUNDLE_INTERVAL_S = 1.0
-"""Longest interval in seconds between two bundles. An empty one is sent if there is no data."""
+"""Longest interval in seconds between two bundles. If there is no data, an empty bundle is sent."""
 LOST_S = 3.0
-"""Seconds without a message after which the root is unreachable, as it sends one every second."""
+"""Seconds without a message after which the root counts as unreachable. The root sends a message every second."""
 LOST_BUNDLES = 5
-"""The same as a number of bundle intervals. A root with very many nodes requests a bundle only every two seconds, and
-may be busy for longer. If all nodes reconnected then, it would be even busier."""
+"""Number of bundle intervals without a message after which the root counts as unreachable, if longer than LOST_S. A
+root with very many nodes requests a bundle only every two seconds, and may be busy for longer. If all nodes reconnected
+then, the root would be even busier."""
 MAX_RECONNECT_WAIT_S = 24.0
 """Longest wait in seconds before another attempt to connect. The wait doubles with each attempt: if thousands of hubs
 connect at once, the handshakes take seconds, and early retries would block each other forever."""
@@ -53,7 +54,7 @@ class Uplink:
         keys: This hub's keys.
         registry: The run's processes.
         epoch: Identifies this process of the hub.
-        locate: Takes a pid and a request of the root, and passes the request to that rank.
+        locate: Takes a pid and a request of the root, and passes the request to the rank with this pid.
         show: Takes a viewer and an encoded snapshot, and sends the snapshot to the viewer.
         stop: Ends the run on this node.
         printed: Returns the output of a rank of this node.
@@ -79,7 +80,7 @@ class Uplink:
         self.socket = curve_socket(context, zmq.DEALER, own, MAX_ROOT_FRAME_BYTES)
         self._monitor: Socket | None = self.socket.get_monitor_socket(_HANDSHAKES) if job_key else None
         self.refused = False
-        """True if the last handshake failed, as the root refused this hub's key or has another key than expected."""
+        """True if the last handshake failed, because the root refused this hub's key or has an unexpected key."""
         self._by_ipv6 = False
         self.socket.setsockopt(zmq.SNDHWM, 32)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 200)
@@ -92,12 +93,12 @@ class Uplink:
         self._host = registry.host
         """Name that the root uses for this machine."""
         self._run_id = ""
-        """Run id of the root."""
+        """Id of the run on the root's machine."""
         self._joined = False
         self._patience_s = LOST_S
         self._every_s = MIN_BUNDLE_INTERVAL_S
         self._urgent = False
-        """True if messages other than batches are queued, which must be sent without delay."""
+        """True if the queue has messages other than batches. These messages must be sent without delay."""
         self._over = False
         """True if the run is over on this node; the last bundle reports it to the root."""
         self._stopping = False
@@ -153,7 +154,7 @@ class Uplink:
         return self.is_root_reachable(time.monotonic()) and self._send(link.ViewerRequest(viewer, request))
 
     def send_due(self, now: float, *, stopping: bool) -> None:
-        """Connect if necessary, and send all bundles that are due. stopping: True if the run is being stopped here."""
+        """Connect if necessary, and send all bundles that are due. stopping: the run is being stopped here."""
         begins_to_stop = stopping and not self._stopping
         self._stopping = self._stopping or stopping
         if begins_to_stop or now - self._closed_at >= (MIN_BUNDLE_INTERVAL_S if self._urgent else self._every_s):

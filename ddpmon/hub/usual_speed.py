@@ -7,9 +7,9 @@ from ddpmon.recording.earlier_runs import earlier_paces, pace_of
 from ddpmon.store.store import Store
 
 HOLD_STEPS = 50
-"""Number of steps for which the speed must differ, because the first steps vary, and short faults are findings."""
+"""Number of steps for which the speed must differ. The first steps vary, and findings report short slowdowns."""
 HOLD_S = 20.0
-"""Seconds for which the speed must differ: the start of a run, or an attach, slows the machine for some seconds."""
+"""Seconds for which the speed must differ. The start of a run, or an attach, slows the machine for some seconds."""
 
 
 class UsualSpeed:
@@ -21,10 +21,11 @@ class UsualSpeed:
         self._outcome = 0
         """Last reported outcome: 1 if the run is slower, -1 if it is faster, 0 if no event has reported either."""
         self._differs_since: tuple[int, float] | None = None
-        """Step and Unix time since which the outcome differs from the reported one."""
+        """(step, Unix time in seconds) since which the outcome differs from the reported outcome, or None if it does
+        not."""
 
     def add_event_if_changed(self, unix: float) -> None:
-        """Add an event if the outcome has differed from the reported one for HOLD_STEPS."""
+        """Add an event if the outcome has differed from the reported outcome for HOLD_STEPS and HOLD_S."""
         summary = self._store.summary
         now = None if summary is None or self._earlier == [] else pace_of(summary)
         if summary is None or now is None:
@@ -38,7 +39,7 @@ class UsualSpeed:
             self._differs_since = step, unix
         elif step - self._differs_since[0] >= HOLD_STEPS and unix - self._differs_since[1] >= HOLD_S:
             self._differs_since = None
-            # The interval takes too long to be computed at each judgement.
+            # The confidence interval takes too long to be computed at each judgement.
             now = pace_of(summary, self._store.summarised)
             found = None if now is None else difference(now, self._earlier)
             if found is not None and _outcome(found) != self._outcome:

@@ -1,4 +1,4 @@
-"""Serves snapshots to viewers: one for each request."""
+"""Serves snapshots to viewers: one snapshot for each request."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from ddpmon.messages import Ask, Snapshot, ViewRequest, WireError, decode_from_v
 SNAPSHOT_INTERVAL_S = 0.5
 """Shortest interval in seconds between two snapshots."""
 SNAPSHOT_SHARE = 0.15
-"""Share of one core for making snapshots."""
+"""Largest share of one core for making snapshots."""
 HURRY_S = 0.1
-"""The same if an answer has arrived that a viewer waits for."""
+"""Shortest interval in seconds between two snapshots if an answer has arrived for which a viewer waits."""
 OLD_SNAPSHOT_S = 1.0
-"""Seconds after which a waiting viewer gets the old snapshot again, as a sign that the hub is alive."""
+"""Seconds after which a waiting viewer gets the old snapshot again, which shows that the hub is alive."""
 RELAYED_S = 2.0
-"""Seconds after which this hub answers a viewer itself if the root does not. The root answers within OLD_SNAPSHOT_S,
-and a
-viewer repeats its request after three seconds."""
+"""Seconds after which this hub answers a viewer itself if the root does not. The root answers within OLD_SNAPSHOT_S
+seconds, and a viewer repeats its request after three seconds."""
 MAX_VIEWERS = 256
 SENT_KEPT = 16
-"""Largest number of viewers with a baseline for changes. If there are more, viewers get whole snapshots in turn."""
+"""Largest number of viewers to which only changes are sent. If there are more, some viewers get whole snapshots."""
 NOTHING_SENT = Sent()
 """State of a viewer to which nothing was sent yet."""
 MAX_REQUESTS_TURN_S = 0.05
@@ -36,7 +35,7 @@ MAX_REQUESTS_TURN_S = 0.05
 
 
 def _no_other(_viewer: bytes, _frame: bytes) -> bool:
-    """Return False, because there is no other hub."""
+    """Return False, because this run has no other hub."""
     return False
 
 
@@ -49,8 +48,8 @@ class Viewers:
         with_parts: Adds the parts of a view request to a snapshot.
         ask: Passes a request for stacks or profiles to ranks.
         epoch: Identifies this process of the hub.
-        relay: Takes a viewer and its request. Returns whether another hub answers it.
-        deliver: Takes a viewer and a frame. Returns whether it sent the frame to a viewer of another hub.
+        relay: Passes a viewer's request on to the root. Returns whether the root is reachable.
+        deliver: Sends a frame to a viewer if the viewer is on another node. Returns whether it is.
 
     """
 
@@ -91,7 +90,7 @@ class Viewers:
         self._pace = CpuBudget(SNAPSHOT_SHARE)
 
     def process_requests(self, now: float) -> None:
-        """Process requests that have arrived. The latest one of each viewer counts."""
+        """Process requests that have arrived. Of several requests of a viewer, the latest counts."""
         end = time.monotonic() + MAX_REQUESTS_TURN_S
         for _ in range(MAX_VIEWERS):
             if time.monotonic() > end:
@@ -104,7 +103,7 @@ class Viewers:
                 self.process_request(frames[0], frames[1], now, self._relay(frames[0], frames[1]))
 
     def process_request(self, viewer: bytes, frame: bytes, now: float, relayed: bool = False) -> None:
-        """Process one request. relayed: it was passed on to the root; this hub answers only if the root does not."""
+        """Process one request. relayed: the request was passed on to the root, so answer only if the root does not."""
         try:
             request = decode_from_viewer(frame)
         except WireError:
@@ -117,7 +116,7 @@ class Viewers:
             return
         version = request.version if request.epoch == self._epoch else 0
         if self._waiting.get(viewer, (version,))[0] == 0:
-            version = 0  # The viewer still waits for a part that it requested before, so it is answered in any case.
+            version = 0  # The viewer still waits for a part that it requested before, so it needs an answer at once.
         if relayed:
             self._relayed[viewer] = now + RELAYED_S
         else:
@@ -150,11 +149,11 @@ class Viewers:
         self._every_s = HURRY_S
 
     def take_leave(self, now: float) -> None:
-        """Send the last snapshot to all viewers with a request in the last 3 x OLD_SNAPSHOT_S, answered or not."""
+        """Send the last snapshot to all viewers that sent a request in the last 3 x OLD_SNAPSHOT_S seconds."""
         self._renew(now)
         for identity, asked_at in self._asked_at.items():
             if now - asked_at < 3 * OLD_SNAPSHOT_S:
-                # The snapshot is whole, as an answer may be lost and no hub will answer further requests.
+                # Send a whole snapshot: an earlier answer may be lost, and no hub will answer further requests.
                 self._bases[identity] = 0
                 self._sent.pop(identity, None)
                 self._send(identity)

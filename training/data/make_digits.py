@@ -2,7 +2,7 @@
 
     python training/data/make_digits.py
 
-The images in the repository were made with this script; it shows, and can repeat, how the originals were changed.
+The images in the repository were made with this script, which documents how they differ from the originals.
 """
 
 import struct
