@@ -16,9 +16,9 @@ from ddpmon import config, runs
 from ddpmon.cli import reaching
 from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import find, over_ssh
-from ddpmon.cli.streams import output_columns, prose_columns
+from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns, prose_columns
 from ddpmon.errors import DdpmonError, UsageError
-from ddpmon.export.width import cut
+from ddpmon.export.width import cut, wrapped
 from ddpmon.plain import plain
 from ddpmon.remote.address import parse
 
@@ -64,14 +64,14 @@ def ls(machine: str | None, as_json: bool) -> int:
         facts += [_facts(run) | {"id": None, "state": "unwatched", "live_state": None, "pid": pid} for pid, run in jobs]
         print(json.dumps(facts, indent=1))
     elif not shown and not damaged:
-        print(plain(runs.none_yet()))
+        _print_sentence(runs.none_yet())
     else:
         rows: list[tuple[str, ...]] = [("ID", "NAME", "STATE", "RANKS", "STARTED", "TOOK", "COMMAND")]
         rows += [tuple(map(plain, _row(run, live.get(run.id)))) for run in shown]
         _print_table(rows)
         for run in shown:
             if elsewhere := run.elsewhere():
-                print(plain(f"{run.id} {elsewhere}"))
+                _print_sentence(f"{run.id} {elsewhere}")
         sys.stdout.flush()
         if os.environ.get("DDPMON_KEEP"):
             _warn_near_bound()
@@ -94,8 +94,14 @@ def _print_unwatched(everything: list[Run]) -> None:
         (str(job.pid), str(len(job.ranks)), _duration(time.time() - job.started_at), " ".join(job.command))
         for job in jobs
     ]
-    print("\njobs that train on this machine without ddpmon; ddpmon attach --pid PID watches one")
+    print()
+    _print_sentence("jobs that train on this machine without ddpmon; ddpmon attach --pid PID watches one")
     _print_table([tuple(map(plain, row)) for row in rows])
+
+
+def _print_sentence(text: str) -> None:
+    """Print a sentence in lines that fit the terminal, or in one line."""
+    print("\n".join(wrapped(text, output_columns(MAX_PIPED_COLUMNS))))
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
