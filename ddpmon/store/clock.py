@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """One moment as CLOCK_MONOTONIC of this machine (µs) and as Unix time (s), from which others are converted."""
+    """One moment in two clocks: this machine's CLOCK_MONOTONIC in µs and Unix time in s. Converts other moments."""
 
     monotonic_us: int
     unix: float

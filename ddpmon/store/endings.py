@@ -27,17 +27,18 @@ from ddpmon.store.registry import Registry
 
 TAIL_BYTES = 262_144
 EARLIER_ATTEMPTS = 8
-"""Largest number of earlier attempts whose last lines are read: the latest ones."""
+"""Largest number of earlier attempts whose last lines are read. Only the latest earlier attempts are read."""
 _LAUNCHER_SAYS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 """Matches the beginning of a line that torchrun itself prints."""
 _RANK_SAYS = re.compile(r"(?:\[rank\d+\]:\s*)+")
 """Prefix that torch puts before each line of a rank's exception."""
 _EXCEPTION_OF = re.compile(r"\[rank\d+\]: ")
-"""The same prefix of exceptions only, as it has no space after the colon in lines that torch's C++ code logs."""
+"""Prefix of lines of a rank's exception only: in lines that torch's C++ code logs, no space follows the colon."""
 _WHAT = "what():"
 """Beginning of the line with the message of an uncaught C++ exception, for example from NCCL's watchdog."""
 _DEVICE_ASSERT = "device-side assert triggered"
-"""CUDA's message about a failed assertion in a kernel. Each thread of the kernel has printed the failed condition."""
+"""CUDA's message about a failed assertion in a kernel. The failed condition is in earlier lines, one for each thread of
+the kernel."""
 _CONDITION = re.compile(r"^(?P<file>\S+?):(?P<line>\d+): .*thread: \[.*\] Assertion `(?P<condition>.+)` failed\.?$")
 _IGNORED = "Exception ignored in"
 """Beginning of a harmless traceback, which Python prints when the destructor of an object raises."""
@@ -54,7 +55,7 @@ _CRASHED = re.compile(
 )
 """Matches lines that faulthandler prints about a crash. `crash_line` reads these lines."""
 _BANNER = re.compile(r"(\*{20,})\n.*\n\1$", re.MULTILINE)
-"""A line between two rules of asterisks. With several ranks, torchrun prints one at every start as a warning that
+"""Matches a line between two rows of asterisks. At the start of several ranks, torchrun prints such a line to warn that
 OMP_NUM_THREADS is not set."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -67,7 +68,7 @@ class Ending:
     last_lines: dict[int, str] | None = None
     """Last line of stderr of each rank."""
     launcher_line: str = ""
-    """Last line that the command itself printed."""
+    """Last line that the run's command (the launcher) printed."""
     common_line: str = ""
     """Last line of ranks that share one log, before torchrun's report of their failure."""
     falls: Mapping[int, Ended] = field(default_factory=dict)
@@ -102,14 +103,14 @@ def whole_ending(run: Run, registry: Registry) -> Ending:
 
 
 def ended_as(process: RankProcess, end: End) -> Ended | None:
-    """Return the row of torchrun's failure table for a process of another node; None if the table does not list it."""
+    """Return the row of torchrun's failure table for a process of another node; None if the table has no such row."""
     if end.exitcode is None:
         return None
     return Ended(process.rank, process.hello.local_rank, process.hello.pid, end.exitcode, end.first)
 
 
 def ends_here(run: Run, registry: Registry) -> dict[int, End]:
-    """Return by pid how processes of this machine failed according to the logs, for the root hub."""
+    """Return how processes of this machine failed according to the logs, by pid. Node hubs send this to the root."""
     ending = whole_ending(run, registry)
     rows = {row.pid: row for row in (*ending.falls.values(), *ending.rows)}
     ends = {}
@@ -126,7 +127,7 @@ def read_ending(run: Run, by_local: Mapping[int, int] = MappingProxyType({})) ->
 
     Args:
         run: The run.
-        by_local: The rank of each local rank, if the two differ.
+        by_local: The rank of each local rank. Empty if ranks and local ranks are equal.
 
     """
     logs = runs.run_dir(run.id) / "logs"
@@ -200,7 +201,7 @@ def last_line(text: str) -> str:
     last_lines = lines[-20:]
     exceptions = [place for place, (line, _) in enumerate(last_lines) if EXCEPTION.match(line)]
     errors = [place for place, (line, _) in enumerate(last_lines) if line.startswith(_WHAT)]
-    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # An exception of Python may be followed by a C++ one.
+    place = (exceptions or errors or [len(last_lines) - 1])[-1]  # A C++ exception may follow an exception of Python.
     last = in_one_line(_message(last_lines[place:])).removeprefix(_WHAT).lstrip() or last_lines[-1][0]
     if _INNER in last:
         last = next((line for line, _ in reversed(lines) if EXCEPTION.match(line) and _INNER not in line), last)
@@ -228,7 +229,8 @@ def _worth_reading(text: str) -> list[tuple[str, bool]]:
 def _message(lines: Sequence[tuple[str, bool]]) -> list[str]:
     """Return the lines of an exception's message, which begins with the first of `lines`.
 
-    Without torch's marks, the number of lines of the message is unknown, and only the first is returned.
+    If torch did not mark the lines of the exception, the end of the message is unknown. Then return only the first
+    line.
     """
     (first, is_marked), *others = lines
     return [first, *(line for line, _ in itertools.takewhile(lambda one: one[1], others))] if is_marked else [first]
@@ -250,7 +252,8 @@ def earlier_attempts(
     failures_of: Callable[[int], list[Failure]],
     gone_of: Callable[[list[RankProcess]], Sequence[failures.Gone]],
 ) -> list[Attempt]:
-    """Return the attempts before the current one, oldest first. Only an ended run's logs contain all facts.
+    """Return the attempts before the current one, oldest first. While the run lasts, some facts may be missing in its
+    logs.
 
     Args:
         registry: The run's processes.

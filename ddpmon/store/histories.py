@@ -24,7 +24,8 @@ from ddpmon.messages import LOGGED, QUANTITIES, SAMPLE_SERIES, STEP_SERIES, Samp
 
 SECOND_US = 1_000_000
 LATE_S = 2
-"""Seconds of delay after which a second is complete: once samples from so much later have arrived."""
+"""Number of seconds by which samples may arrive late. A second is complete once samples from so much later have
+arrived."""
 LOGGED_MOST = 24
 """Largest number of names of logged values. Values with further names are ignored."""
 PENDING = 4096
@@ -58,7 +59,7 @@ class Histories:
 
     @property
     def quantities_present(self) -> list[str]:
-        """Return the names of the quantities that have at least one value."""
+        """Return the names of all quantities that have at least one value."""
         recorded = self._steps.recorded | self._samples.recorded
         listed = [name for name in (*STEP_SERIES, *SAMPLE_SERIES) if name in recorded]
         return listed + [LOGGED + name for name in self._logged]
@@ -72,7 +73,7 @@ class Histories:
 
         Args:
             name: Name of the quantity.
-            span_s: Length of the span in seconds, or None for all since the run's start.
+            span_s: Length of the span in seconds, or None for the time since the run's start.
             end_s: End of the span in seconds since the run started, or None for now.
             points: Largest number of points.
 
@@ -197,7 +198,9 @@ class Histories:
 
     @property
     def sampled_s(self) -> float:
-        """Return the end of the last second that is in the history of samples, or 0.0 if there is none."""
+        """Return the end of the last second in the history of samples, in seconds since the run started; 0.0 if it is
+        empty.
+        """
         return self._second + 1.0
 
     def saved(self, most: int = ROWS_PER_LEVEL) -> SavedHistories:

@@ -64,12 +64,14 @@ WINDOW_S = 30.0
 EVENTS = 200
 """Number of the newest events of a run that a dashboard shows."""
 AGREED_US = 5_000_000
-"""Microseconds for which the computed precision of clocks is reused, as computing it for 100 hosts takes some ms."""
+"""Microseconds for which the computed precision of clocks is reused, because computing it for 100 hosts takes some
+ms."""
 BUCKET_STEPS = 50
-"""Number of steps whose buckets a live run stores. For a recording, it is the window, up to BUCKET_STEPS_MOST."""
+"""Number of steps of a live run whose buckets are stored. For a recording, the steps of the window are stored, at most
+BUCKET_STEPS_MOST."""
 BUCKET_STEPS_MOST = 2000
 HUGE_LOSSES = np.errstate(over="ignore", invalid="ignore")
-"""Suppresses warnings of numpy: the variance of a loss of 1e300 overflows a float, which is expected."""
+"""Suppresses warnings of numpy, because the variance of a loss of 1e300 overflows a float."""
 
 
 class Intake:
@@ -112,9 +114,9 @@ class Intake:
         self.recent_samples = RecentSamples()
         self.silences = Silences()
         self._sampled_us: dict[int, int] = {}
-        """Time of each process's latest sample in µs, by its own clock."""
+        """Time of each process's latest sample in µs, by the clock of the process."""
         self._connected: tuple[int, int] | None = None
-        """Attempt and world size at which all ranks had last connected."""
+        """(attempt, world size) at the time when all ranks had last connected."""
         self._forget_steps()
 
     def _forget_steps(self) -> None:
@@ -124,7 +126,7 @@ class Intake:
         self._clocks = Clocks(self.registry.host)
         self._agreements: list[ClockView] = []
         self._agreed_us = -AGREED_US
-        """End of the step at which `_agreements` was computed."""
+        """End, in µs, of the step at which `_agreements` was computed."""
         self._window = Window(self._window_steps)
         self._engine = Engine()
         self._named = NamedPhases(self._window_steps)
@@ -150,11 +152,11 @@ class Intake:
         self._replicas = Replicas()
         kept = BUCKET_STEPS if self._window_s is not None else min(self._window_steps, BUCKET_STEPS_MOST)
         self._reduced: deque[dict[int, Step]] = deque(maxlen=kept)
-        """The last steps of all ranks in which buckets were recorded."""
+        """Records of the last steps, by rank, in which buckets were recorded."""
         self._last_step_at: float | None = None
 
     def add_steps(self, process: RankProcess, steps: Sequence[Step], at: float | None = None) -> None:
-        """Add steps of a rank that were not received before. at: time of receipt in seconds of the hub's clock."""
+        """Add steps of a rank that were not received before. at: time of arrival in seconds of the hub's clock."""
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
         if steps and self.registry.is_seated(process):
@@ -172,7 +174,7 @@ class Intake:
     def add_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table, at: float | None) -> None:
         """Add new rows of steps of processes that have a rank; `counts` has the number of rows of each process.
 
-        `at` is the moment of receipt by the hub's own clock.
+        `at` is the time of arrival in seconds of the hub's clock.
         """
         if self.registry.attempt != self._attempt or self._aligner.world_size != self.registry.world_size:
             self._begin_attempt()
@@ -241,7 +243,7 @@ class Intake:
 
     @HUGE_LOSSES
     def add_arrived(self, final: bool = False) -> None:
-        """Put newly completed steps into the window and the histories. final: also put incomplete ones."""
+        """Put newly completed steps into the window and the histories. final: also put incomplete steps."""
         own_clocks = {rank for rank, process in self.registry.process_of_rank.items() if process.hello.device_clock}
         hosts = {rank: process.hello.host for rank, process in self.registry.process_of_rank.items()}
         for aligned in self._aligner.pop_complete(final):
@@ -289,7 +291,9 @@ class Intake:
         return np.zeros(len(steps), bool)
 
     def _summarise(self, world: World) -> None:
-        """Compute the means. In a live run, they cover the steps since findings changed, to agree with the verdict."""
+        """Compute the means. In a live run, the means cover the steps since findings changed, to agree with the
+        verdict.
+        """
         world = past_warm_up(world)
         self.summarised = world if self._window_s is None else since_change(world, self.findings)
         self.summary = summarise(self.summarised)
@@ -332,7 +336,7 @@ class Intake:
 
     @property
     def stands_since(self) -> float | None:
-        """Return the time at which steps of any rank last arrived, by the hub's clock, or None if none have."""
+        """Return the time at which steps of any rank last arrived, by the hub's clock, or None before the first."""
         return self._last_step_at
 
     def connected(self, unix: float) -> None:
@@ -372,7 +376,7 @@ class Intake:
         return time_us if process is None else self._clocks.to_reference_us(process.hello.host, time_us)
 
     def last_steps(self, steps: int) -> World | None:
-        """Return the last `steps` steps, as far as the window has them, or None before the first step."""
+        """Return the last `steps` steps, or fewer if the window has fewer. Return None before the first step."""
         world = self._window.as_world()
         return None if world is None else world.last_steps(steps)
 

@@ -50,7 +50,8 @@ from ddpmon.store.view import all_reduce_view
 
 NO_PROFILE = ProfileView(0, [], waits=False, rows=[])
 _HOT = {"wait": 0.5, "gpu": 0.5}
-"""Share from which on a cell counts as notable: waiting half of the step, or a GPU that is idle half of the time."""
+"""Smallest share at which a cell of the heat map counts as notable: a rank waits for half of the step, or a GPU is idle
+for half of the time."""
 
 
 def with_parts(shot: Snapshot, store: Store, view_request: ViewRequest) -> Snapshot:
@@ -194,7 +195,7 @@ def _timeline(store: Store, request: TimelineRequest) -> TimelineView | None:
 
 
 def _longest(store: Store, world: World) -> list[LongStep]:
-    """Return the longest steps, each with the phase that exceeded its mean over the window the most."""
+    """Return the longest steps. Each has the phase whose time exceeded its mean over the window the most."""
     usual = {
         rank: [*own, wait, transfer]
         for rank, own, wait, transfer in zip(

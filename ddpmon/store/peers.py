@@ -1,12 +1,12 @@
-"""Checks that a process sends messages only in its own name, by the peer's pid that the kernel reports.
+"""Checks that a process sends messages only in its own name.
 
-The kernel records which process connects to a unix socket. The pid in a rank's message is accepted if it is that of
-the peer, in this hub's pid namespace or in the peer's own. In three cases this check is impossible:
+The kernel records which process, the peer, connects to a unix socket. The pid in a rank's message is accepted if it is
+the peer's pid, in this hub's pid namespace or in the peer's own. In three cases this check is impossible:
 
-- A peer that is invisible from here (pid 0, because its pid namespace is not below ours) is trusted.
+- A peer is trusted if this hub cannot see it (pid 0, because its pid namespace is not below this hub's).
 - A rank that reports another host than this hub's is in a container with its own host name. Its pid is then used only
   as a name, which belongs to the process that used it first.
-- Messages that the hub of another node passes on were checked by that hub, whose key was admitted.
+- Messages from another node were checked by the hub of that node, whose key was admitted.
 
 Refused messages and impossible values are counted, and each kind is reported once.
 """
@@ -28,7 +28,7 @@ class Peer:
     """The process at the other end of a connection."""
 
     pid: int
-    """Pid in this hub's pid namespace, or 0 if the process is invisible from here."""
+    """Pid in this hub's pid namespace, or 0 if this hub cannot see the process."""
     through: int = 0
     """Node whose hub passes on the messages of the process, or 0 if it is connected directly."""
 
@@ -37,7 +37,7 @@ class Peer:
         return process_key(pid, self.through)
 
     def has_pid(self, pid: int) -> bool:
-        """Return whether `pid` is the peer's own, in this hub's pid namespace or in the peer's."""
+        """Return whether `pid` is the pid of the peer, in this hub's pid namespace or in the peer's own."""
         return self.through > 0 or self.pid == pid or (self.pid > 0 and proc.innermost_pid(self.pid) == pid)
 
     def launched_as(self, run_id: str, rank: int) -> bool:
@@ -49,7 +49,7 @@ class Peer:
 
 
 def process_key(pid: int, through: int) -> int:
-    """Return a unique key: the pid for a process on this machine, a number above all pids for one on another node."""
+    """Return a unique key of a process: its pid on this machine, or a number above all pids on another node."""
     return through << PID_BITS | pid
 
 
@@ -74,7 +74,7 @@ class Refusals:
         Args:
             kind: Kind of the refused data.
             rank: The sender, or None if it is not a rank.
-            why: Reason, which is reported together with `kind` the first time.
+            why: Reason. The first refusal of a kind is reported with its reason.
 
         """
         key = (rank, kind)

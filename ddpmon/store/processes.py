@@ -31,9 +31,9 @@ from ddpmon.store.peers import Peer, process_key
 
 PROCESS_SILENCE_S = 3.0
 SAMPLE_US = 1_300_000
-"""Longest time in µs before a sample that its values may cover."""
+"""Longest time in µs that the values of a sample cover."""
 MAX_SAMPLES = 30
-"""Number of latest samples to store of a process. At one per second, they cover about the window of steps."""
+"""Number of latest samples to store of a process. With one sample per second, they cover about the window of steps."""
 
 
 @dataclass
@@ -46,11 +46,12 @@ class RankProcess:
     """Attempt in which the process is a rank, or -1 if it never was. A restart of the ranks begins a new attempt."""
     hello: Hello
     process: Process | None = None
-    """The process on this machine, or None if it is on another one or ended before it could be examined."""
+    """The process on this machine, or None if the process is on another machine or ended before it could be
+    examined."""
     peer: Peer | None = None
-    """Peer that sends its messages, according to the kernel, or None if its messages only come from a file."""
+    """Peer that sends the process's messages, according to the kernel, or None if they only come from a file."""
     launched: bool = False
-    """True if its initial environment says that it was started as this rank of this run."""
+    """True if the initial environment of the process says that it was started as this rank of this run."""
     identity: bytes = b""
     """ZeroMQ identity of its connection."""
     greeted: bool = False
@@ -60,9 +61,10 @@ class RankProcess:
     seq: int = 0
     """Number of the last batch received."""
     introduced: bool = False
-    """True if no batch has arrived since its latest Hello. Batches between the last one and the next are lost."""
+    """True if no batch has arrived since the latest Hello. Batches between the last batch before the Hello and the next
+    batch after it are lost."""
     asked_again_at: float = float("-inf")
-    """Time at which it was last asked for missing batches, by the hub's clock."""
+    """Time at which the process was last asked for missing batches, in seconds of the hub's clock."""
     hole: bool = True
     """True if an unknown number of steps may be missing before the next one, because batches were lost."""
     missing: int = 0
@@ -70,26 +72,26 @@ class RankProcess:
     doubted: int = 0
     """Number of a step that cannot follow the last one. It is accepted if the next batch continues from it."""
     last_end_us: int = 0
-    """End of the last step that was received, by its own clock."""
+    """End of the last step that was received, in µs of the process's clock."""
     steps: int = 0
-    """Number of finished steps that it reported."""
+    """Number of finished steps that the process reported."""
     last_step: int = 0
     """The highest step number received."""
     records: int = 0
     """Number of step records received, minus those that the recorder had to discard."""
     dropped: int = 0
-    """Number of records that it reported as discarded."""
+    """Number of records that the process reported as discarded."""
     total_steps: int | None = None
     beats: int = 0
     """Number of signs of life from its training thread."""
     beat_at: float = 0.0
     """Time at which `beats` last rose, by the hub's clock."""
     pausing: int | None = None
-    """Index into PAUSES of its activity, if it is not training."""
+    """Index into PAUSES of the process's activity, or None if it is training."""
     pausing_since: float = 0.0
     """Beginning of the pause, by the hub's clock. If a checkpoint interrupts an evaluation, the beginning stays."""
     _paused_at: dict[int, float] = field(default_factory=dict)
-    """Beginnings of its nested pauses, by kind, the outermost first."""
+    """Beginnings of the process's nested pauses, by index into PAUSES, the outermost first."""
     epoch: int | None = None
     """Current epoch of the training, counted from 1."""
     epochs: int | None = None
@@ -102,9 +104,9 @@ class RankProcess:
     unsynchronised_at: int = 0
     """Number of finished steps when `unsynchronised` last rose."""
     skipped: int = 0
-    """Number of skipped updates among its latest SCALED_UPDATES through a GradScaler."""
+    """Number of skipped updates among the process's latest SCALED_UPDATES updates through a GradScaler."""
     held_out: int = 0
-    """Number of consecutive latest updates in evaluation mode, after some in training mode."""
+    """Number of latest consecutive updates in evaluation mode, if there were updates in training mode before."""
     stack: Stack | None = None
     """Its latest stack."""
     stack_at: float = 0.0
@@ -112,16 +114,18 @@ class RankProcess:
     stood: Stack | None = None
     """Latest stack during a stall in which every rank was still alive."""
     still_since: float | None = None
-    """Time at which a stack first showed its current place, by the hub's clock, or None if it sent no stack."""
+    """Time at which a stack first showed the rank's current place in the script, by the hub's clock, or None without
+    stacks."""
     elsewhere_at: float = 0.0
-    """Time at which a stack last showed another place than the current one, by the hub's clock, or 0 if none did."""
+    """Time at which a stack last showed another place than the current one, by the hub's clock, or 0 if no stack
+    did."""
     held: Held | None = None
     """Reason why the kernel does not let it run, or None if it may run."""
     worker: Worker | None = None
     """The DataLoader worker that the rank waits for in a stall."""
     on_cores: deque[tuple[int, CpuRivals, frozenset[int]]] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
-    """Its reports about CPU cores, the oldest first: (time of its latest sample in µs, competitors for its cores, cores
-    on which it may run)."""
+    """Reports about CPU cores, the oldest first: (time in µs of the latest sample at that time, programs that compete
+    for the cores, cores on which the process may run)."""
     stack_samples: StackSamples | None = None
     """Latest samples of its stack."""
     profile: Profile | None = None
@@ -134,14 +138,15 @@ class RankProcess:
     trains_since_us: int | None = None
     """End of its first known step in µs, by its own clock. Earlier samples show imports and set-up."""
     later_us: int | None = None
-    """Microseconds by which this machine's clock is ahead of its node's, accurate to milliseconds."""
+    """Microseconds by which this machine's clock is ahead of the clock of the process's node, accurate to
+    milliseconds."""
     end: End | None = None
-    """Its exit on another node, according to the logs there."""
+    """How the process ended on another node, according to the logs of that node."""
     heard_at: float = 0.0
     left: bool = False
     dead: bool = False
     ended_us: int | None = None
-    """Time in µs at which the hub noticed its end, by the hub's clock, or None if it has not."""
+    """Time in µs at which the hub noticed the end of the process, by the hub's clock, or None before its end."""
 
     @property
     def loses_records(self) -> bool:
@@ -174,26 +179,30 @@ class RankProcess:
             self.on_cores.append((self.sample.time_us if self.sample else 0, *told))
 
     def cores_until(self, time_us: int) -> tuple[CpuRivals, frozenset[int]]:
-        """Return the competitors for its cores and the cores that it may run on, as last reported by a time in µs."""
+        """Return the programs that competed for cores, and the cores that the process could use, at a time in µs."""
         if not self.on_cores:
             return self.hello.cpu_rivals, frozenset(self.hello.setup.cores)
         told = ((rivals, affinity) for at, rivals, affinity in reversed(self.on_cores) if at <= time_us)
         return next(told, (CpuRivals(), frozenset()))
 
     def mark_ended(self, now: float, *, left: bool) -> None:
-        """Record that the process has ended. left: True if it sent a Bye before; an earlier Bye counts too."""
+        """Record that the process has ended. left: True if it sent a Bye before it ended."""
         self.left = self.left or left
         self.dead = not self.left
         if self.ended_us is None:
             self.ended_us = round(now * 1e6)
 
     def failed_of(self, failure: Failure) -> bool:
-        """Return whether a failure is of this process, by rank and pid, as several nodes may have the same pid."""
+        """Return whether a failure is of this process. Both rank and pid must match, because nodes may use the same
+        pid.
+        """
         return (failure.rank, failure.pid) == (self.rank, self.hello.pid)
 
     @property
     def clock_behind_us(self) -> int | None:
-        """Return the microseconds by which its machine's clock is behind this machine's, or None if unknown."""
+        """Return the microseconds by which the clock of the process's machine is behind this machine's clock; None:
+        unknown.
+        """
         return self.later_us if self.hello.through else 0
 
     @property
@@ -207,7 +216,10 @@ class RankProcess:
 
     @property
     def lost_records(self) -> int:
-        """Return the least number of lost step records: gaps, and after its end those after the last received one."""
+        """Return the least number of lost step records.
+
+        Records between received ones count. Once the process has ended, so do those after the last received one.
+        """
         steps = max(self.last_step, self.steps if self.left or self.dead else 0)
         return max(0, steps - self.hello.steps_before - self.records)
 
@@ -242,7 +254,7 @@ class RankProcess:
         self.dropped = batch.dropped
         writes = batch.pausing == CHECKPOINT and any(sample.written_bytes_per_s for sample in batch.samples)
         self.take_work(batch.beats, batch.pausing, now, writes=writes)
-        # None overwrites a value too: a total that is no longer known may have been that of one epoch.
+        # None also overwrites a value: a total that is no longer known may have been the total of a single epoch.
         self.total_steps, self.epoch, self.epochs = batch.total_steps, batch.epoch, batch.epochs
         self.samples.extend(batch.samples)
         for layout in batch.layouts:
@@ -259,13 +271,16 @@ class RankProcess:
             self.still_since, self.elsewhere_at = now, before_at
 
     def set_standstill_stack(self, stack: Stack, now: float) -> None:
-        """Store a stack during a stall, with the current time, because the rank is still at this place."""
+        """Store a stack during a stall. Its time is set to now, because the rank is still at this place."""
         elapsed_us = round((now - self.stack_at) * 1e6)
         self.stood = msgspec.structs.replace(stack, time_us=stack.time_us + elapsed_us)
 
     @property
     def last_stand(self) -> Stack | None:
-        """Return its stack from the stall if it made no step since. A killed peer may wake it up for a moment."""
+        """Return the stack during the stall if the rank made no step since, otherwise the latest stack.
+
+        The latest stack may mislead, because the end of a killed peer may wake the rank up for a moment.
+        """
         return self.stood if self.stood is not None and self.stood.step >= self.steps else self.stack
 
     def health(self, now: float) -> str:

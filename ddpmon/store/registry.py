@@ -16,8 +16,8 @@ from ddpmon.store.processes import RankProcess
 STANDS_S = 10.0
 """Seconds since a live rank's last message for which the current attempt counts as running."""
 UNHEARD_RANK_S = 2.5
-"""Seconds without a message, while other ranks send some, after which steps are aligned without a rank. Ranks send a
-heartbeat every second."""
+"""Seconds without a message, while other ranks send some, after which steps are aligned without this
+rank. Ranks send a heartbeat every second."""
 PAST_WORLDS = 1000
 UNSEATED_MOST = 1024
 """Largest number of processes that sent a Hello but have no rank."""
@@ -33,7 +33,7 @@ class Registry:
     host: str
     attempt: int = 0
     restarts: dict[int, int] = field(default_factory=dict)
-    """torchrun's restart count in the current attempt, by node, because each torchrun counts its own failures."""
+    """torchrun's restart count in the current attempt, by node. Each torchrun counts only its own failures."""
     world: str = ""
     """Name of the current attempt's process group, or "" if unknown."""
     process_of_rank: dict[int, RankProcess] = field(default_factory=dict)
@@ -42,9 +42,9 @@ class Registry:
     refusals: Refusals = field(default_factory=Refusals)
     """Counts of messages that cannot come from a rank of this run, and of impossible values from ranks."""
     reseated: list[RankProcess] = field(default_factory=list)
-    """Processes that got their rank back without another Hello, and are not recorded yet."""
+    """Processes that got their rank back without a new Hello, and whose change is not recorded yet."""
     heard_nodes: set[int] = field(default_factory=set)
-    """Other nodes whose hubs send messages. The state of processes on all remaining nodes is unknown."""
+    """Numbers of other nodes whose hubs send messages. The state of processes on silent nodes is unknown."""
     _speakers: dict[bytes, int] = field(default_factory=dict)
     _unseated: dict[int, None] = field(default_factory=dict)
     """Keys of processes without a rank, in the order in which they lost it or arrived."""
@@ -60,12 +60,12 @@ class Registry:
         """Count the lost records of each rank that lost some, in all attempts."""
         lost: Counter[int] = Counter()
         for process in self.processes.values():
-            if process.attempt >= 0 and process.lost_records:  # The others never had a rank.
+            if process.attempt >= 0 and process.lost_records:  # Other processes never had a rank.
                 lost[process.rank] += process.lost_records
         return lost
 
     def covers_all(self, ranks: Sequence[int]) -> bool:
-        """Return whether these are all ranks that train, because the others have ended, or send messages but no steps.
+        """Return whether these are all ranks that train: all others have ended, or send messages but no steps.
 
         A silent rank may still train, and the others may wait for it.
         """
@@ -80,7 +80,7 @@ class Registry:
 
     @property
     def parallelism(self) -> str:
-        """Return the kind of parallel training, or "" if no rank can tell."""
+        """Return the kind of parallel training, or "" if no rank has reported it."""
         hellos = (self.process_of_rank[rank].hello for rank in sorted(self.process_of_rank))
         return next((hello.parallelism for hello in hellos if hello.parallelism), "")
 
@@ -161,7 +161,7 @@ class Registry:
         return rank_process
 
     def _replace_program(self, before: RankProcess, hello: Hello) -> RankProcess | None:
-        """Replace a process that now runs another program (exec). If it had made steps, mark it as ended instead."""
+        """Replace a process that now runs another program (exec). If it made steps before, mark it as ended instead."""
         if before.last_step:
             before.dead = not before.left
             return None
@@ -182,13 +182,13 @@ class Registry:
         return None
 
     def _process_of(self, hello: Hello, peer: Peer | None) -> Process | None:
-        """Return the process that sent a Hello, or None if it is invisible from here."""
+        """Return the process that sent a Hello, or None if it is not visible on this machine."""
         if peer is None:
             return Process.of(hello.pid) if hello.host == self.host else None
         return Process.of(peer.pid) if peer.pid else None
 
     def _has_room(self) -> bool:
-        """Return whether a process can be added; if necessary, remove one that never had a rank and is gone."""
+        """Return whether a process can be added. If necessary, remove an ended process that has no rank."""
         if len(self._unseated) < UNSEATED_MOST:
             return True
         for key in self._unseated:
@@ -199,7 +199,7 @@ class Registry:
         return False
 
     def sender_of(self, identity: bytes, rank: int, pid: int, now: float, peer: Peer | None) -> RankProcess | None:
-        """Return the sender of a message other than Hello. It is None without a Hello or with a wrong pid or rank."""
+        """Return the sender of a message other than Hello, or None if it sent no Hello or a wrong pid or rank."""
         process = self.processes.get(_key(pid, peer))
         if process is None or not process.greeted:
             return None
@@ -232,7 +232,7 @@ class Registry:
         return self.process_of_rank.get(process.rank) is process
 
     def assign_rank(self, new: RankProcess, now: float) -> None:
-        """Assign a process to its rank, in a new attempt if necessary, unless another process keeps the rank."""
+        """Assign a process to its rank, in a new attempt if necessary. A live process that has the rank keeps it."""
         order = self._order(new)
         if order < 0:
             self._seat_in_past(new)
@@ -253,7 +253,7 @@ class Registry:
         self._unseated.pop(new.key, None)
 
     def _seat_in_past(self, new: RankProcess) -> None:
-        """Assign a process whose Hello came after the end of its attempt to that attempt, unless its rank was taken."""
+        """Assign a process to an attempt that ended before its Hello arrived, unless another process had its rank."""
         if new.attempt >= 0 or not new.is_proven_rank:
             return
         there = [
@@ -266,10 +266,10 @@ class Registry:
             self._unseated.pop(new.key, None)
 
     def _order(self, new: RankProcess) -> int:
-        """Return -1, 0 or 1 if a process belongs to an earlier attempt, the current one or a later one."""
+        """Return the attempt of a process: -1 for an earlier attempt, 0 for the current one, 1 for a later one."""
         world = new.hello.world
         if world and self.world:
-            if world == self.world:  # torchrun may reuse a store, and so the name in it, after a restart.
+            if world == self.world:  # After a restart, torchrun may reuse a store and the group's name in it.
                 return -1 if new.last_step and 0 <= new.attempt != self.attempt else 0
             return -1 if world in self._past_worlds else 1
         if new.attempt >= 0 and new.attempt != self.attempt:
@@ -289,7 +289,7 @@ class Registry:
             # Before it has a process group, a process with another world size belongs to a later attempt.
             return new.is_proven_rank or new.hello.world_size == self.world_size or not self.process_of_rank
         if not new.is_proven_rank and not holder.gone:
-            return False  # It may be a child of the rank, which inherits its environment.
+            return False  # The process may be a child of the rank and have inherited the rank's environment.
         if not holder.is_proven_rank:
             return True
         if not holder.gone:
@@ -350,14 +350,14 @@ class Registry:
         self.world = next_world
 
     def _is_possible_world(self, hello: Hello, key: int, *, launched: bool) -> bool:
-        """Return whether a Hello's world size is the run's, or can replace it."""
+        """Return whether the world size in a Hello is that of the run, or can replace it."""
         if hello.world_size == self.world_size or not self.world_size:
             self.world_size = hello.world_size
             return True
         if hello.restart > self.restarts.get(hello.through, hello.restart):
             return True
         if launched and (hello.stage < STAGE_GROUP or (hello.world and hello.world != self.world)):
-            return True  # It belongs to a new attempt.
+            return True  # The process belongs to a new attempt.
         others = [p for p in self.process_of_rank.values() if p.key != key and p.is_proven_rank and not p.gone]
         return hello.stage >= STAGE_GROUP and not any(other.launched >= launched for other in others)
 
@@ -390,7 +390,7 @@ class Registry:
 
 
 def _key(pid: int, peer: Peer | None) -> int:
-    """Return the key of a process. peer: its connection, or None for a process of this machine known from a file."""
+    """Return the key of a process. peer: the sender, or None if the process is known from a file on this machine."""
     return peer.process_key(pid) if peer else pid
 
 

@@ -22,11 +22,13 @@ T = TypeVar("T")
 AGAIN_US = 5_000_000
 """Time in µs for which a summary of thirty samples is reused: a sixth of the time that it covers."""
 FEW = 10
-"""Number of samples up to which each new one causes a new summary, and the smallest number in a `SampleSpan`."""
+"""Up to this number of samples, each new sample causes a new summary. It is also the smallest number in a
+`SampleSpan`."""
 FEWEST_AROUND = 3
-"""Smallest number of samples before or after the time at which a rank became late from which a mean is computed."""
+"""Smallest number of samples for a mean before or after the time at which a rank became late."""
 EARLIER_SPANS = 16
-"""Largest number of earlier spans to store for a rank. If there are more, every second one is dropped."""
+"""Largest number of sample spans (`SampleSpan`) to store for a rank. If there are more, every second span is
+dropped."""
 _SIZES = {
     "rss_bytes": "rss_bytes", "worker_bytes": "worker_memory_bytes", "left_bytes": "memory_left_bytes",
     "gpu_used_bytes": "gpu_memory_used_bytes", "gpu_total_bytes": "gpu_memory_total_bytes",
@@ -39,13 +41,13 @@ _NAMED = {name for kind in KINDS for name in kind.quantities}
 _OF_KINDS = tuple((row.name, row.field) for row in SAMPLED if row.name in _NAMED)
 """(quantity, field of `Sample`) for each quantity that findings use as evidence."""
 _MEANT = tuple(dict.fromkeys([*SAMPLED_FIELDS, *(field for _, field in _OF_KINDS)]))
-"""Fields of `Sample` to average. One call reads all of them, because thousands of ranks have thirty samples each."""
+"""Fields of `Sample` to average. One call reads all fields, because thousands of ranks may have thirty samples each."""
 _read_means: Callable[[Sample], tuple[float | None, ...]] = attrgetter(*_MEANT)
 
 
 @dataclass(frozen=True)
 class SampleSpan:
-    """Mean conditions of a rank over a span of time. Times are those of its samples' clock."""
+    """Mean conditions of a rank over a span of time. The times are in µs of the clock of the rank's samples."""
 
     since_us: int
     until_us: int
@@ -86,7 +88,7 @@ class RecentSamples:
         return cached
 
     def _add_floors(self, process: RankProcess) -> Mapping[str, Floors]:
-        """Add the new samples of a rank that trains to its memory floors, and return these floors."""
+        """Add a training rank's new samples to its memory floors (lowest sizes over time), and return the floors."""
         until_us, floors = self._floors.get(process.id, (0, {}))
         if process.trains_since_us is None:
             return floors
@@ -204,5 +206,5 @@ def _memory(process: RankProcess, floors: Mapping[str, Floors]) -> Memory:
 
 
 def _with_memory(process: RankProcess) -> list[Sample]:
-    """Return the samples from before the rank left, because a rank that leaves frees its memory."""
+    """Return a rank's samples up to its last step if it has left, because a rank that leaves frees its memory."""
     return [s for s in process.samples if not process.left or s.time_us <= process.last_end_us]

@@ -38,7 +38,7 @@ class Silences:
         """Add a range of steps, from `first` to `last`, in which ranks were silent."""
         before = self._all[-1] if self._all else None
         if before and (attempt, first) < _begin(before):
-            return  # These steps were already added; the silences recorded then remain.
+            return  # These steps were added before, with the ranks that were silent then.
         if before and (before.attempt, before.ranks) == (attempt, tuple(ranks)) and before.last_step >= first - 1:
             first = before.first_step
             self._all.pop()
@@ -48,7 +48,7 @@ class Silences:
         del self._all[:-MAX_SILENCES]
 
     def take_changed(self) -> list[Silence]:
-        """Return the silences that are not recorded yet: new ones, and those that have grown."""
+        """Return the silences that are not recorded yet: new silences, and silences that have become longer."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 

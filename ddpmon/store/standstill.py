@@ -32,7 +32,7 @@ def start_stands_s(registry: Registry, idle: AbstractSet[int], now: float) -> fl
 
 
 def start_line(registry: Registry, now: float) -> tuple[str, float]:
-    """Return the line of code in which all ranks are before the first step (or "") and the seconds spent there."""
+    """Return the line of code in which all ranks are before the first step, and the seconds in it. "": ranks differ."""
     return shared_line(_starting(registry, frozenset(), now), registry.world_size) or ("", 0.0)
 
 
@@ -80,7 +80,7 @@ def standstill(registry: Registry, signs: Signs, now: float, gone: Sequence[int]
     last = {
         rank: stack
         for rank, p in by_rank.items()
-        # A slow start counts only if the run was stalled before its end, or if ranks wait for one that ended.
+        # Before the first step, a rank counts only if the run was stalled before its end, or a rank had ended.
         if rank not in gone
         and (stack := p.last_stand if signs.steps or gone else p.stood)
         and stack.step >= p.steps
@@ -130,9 +130,9 @@ def needs_peers(registry: Registry) -> bool:
 
 
 def _waits_since(process: RankProcess) -> float | None:
-    """Return when the wait in a collective in a process's latest stack began, or None if it does not wait.
+    """Return when a process began to wait in a collective, or None if its latest stack shows no such wait.
 
-    The time is by the hub's clock: that of the training thread's last sign of life, or of its last stack elsewhere.
+    The time, by the hub's clock, is that of the last sign of life or of the last stack at another place.
     """
     if process.stack is None or not process.stack.blocked or process.beat_at > process.stack_at:
         return None

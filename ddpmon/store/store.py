@@ -97,7 +97,7 @@ class Store(Intake):
             self._judged, self.fault = before, traceback.format_exc()
         self.ledger.enter_findings(self._judged, Judgement(unix, first, last), over=over)
         current = self.ledger.findings(unix - self.run.created_at)
-        # After the run's end no finding can come back, so every end is announced.
+        # After the run's end no finding can come back, so the end of every finding is announced.
         seconds = inf if over else 0.0 if self.world is None else float(self.world.end_us[-1]) / 1e6
         self.announced = self._announcer.announce(self.findings, current, seconds)
         for event in self.announced:
@@ -202,7 +202,8 @@ class Store(Intake):
     def _bad_losses(self) -> list[BadLoss]:
         """Return each rank's first loss that is not finite.
 
-        The list is empty until all other ranks have sent the first such step, as one of them may have been earlier.
+        The list is empty until all other ranks have sent the first step with such a loss, because another rank may have
+        had one earlier.
         """
         first = min((loss.step for loss in self.bad_losses.values()), default=0)
         all_past = all(process.last_step >= first or process.gone for process in self.registry.process_of_rank.values())
@@ -226,7 +227,7 @@ class Store(Intake):
         return self.run.winding_down_at is not None and unix >= self.run.winding_down_at
 
     def is_failure(self, failure: Failure) -> bool:
-        """Return whether an exception counts as a failure: not if the ranks had been asked to end before it."""
+        """Return whether an exception counts as a failure. It does not if the ranks had been asked to end before."""
         return not self.winding_down(self.clock.unix_at(failure.time_us))
 
     def earlier_attempts(self) -> list[Attempt]:
@@ -234,7 +235,7 @@ class Store(Intake):
         return earlier_attempts(self.registry, self.ending, self.failures_of, self.silently_ended)
 
     def silently_ended(self, processes: Iterable[RankProcess]) -> list[failing.Gone]:
-        """Return the processes that ended without reporting an exception, and before they were asked to end."""
+        """Return the processes that ended without an exception before they were asked to end."""
         return [
             failing.Gone(p.rank, p.steps, MAX_US if p.ended_us is None else p.ended_us, p.left)
             for p in processes
@@ -280,10 +281,10 @@ class Store(Intake):
 
     @property
     def blames_the_gone(self) -> bool:
-        """Return whether a rank that ended without Bye or exception counts as failed while the launcher lives.
+        """Return whether a rank that ended without Bye or exception counts as failed while the launcher is alive.
 
-        Some launchers kill ranks that have finished training. A rank ended too early only if another rank still needs
-        it, or failed without it. Otherwise, the launcher's exit code decides.
+        Some launchers kill ranks that have finished training. So such a rank counts as failed only if another rank
+        still needs it or has failed. Otherwise, the launcher's exit code decides later.
         """
         harmed = needs_peers(self.registry) or bool(self.failures_of(self.registry.attempt))
         return harmed and self.run.state() not in {"done", "unknown"}
@@ -366,9 +367,9 @@ class Store(Intake):
             self.add_event(unix, "info", "steps go on" if self.state != "waiting" else "the ranks have started")
 
     def _idle_s(self, now: float) -> float:
-        """Return the time since a rank last finished a step or gave a sign of life.
+        """Return the seconds since a rank last finished a step or gave a sign of life.
 
-        Of a run that has ended, return the time from its last step to its end.
+        If the run has ended, return the seconds from its last step to its end.
         """
         if self.run.ended_at is not None and self.world is not None:
             return self.run.ended_at - self.clock.unix_at(int(self.world.end_us[-1]))

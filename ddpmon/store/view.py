@@ -134,7 +134,7 @@ def _exits(store: Store) -> dict[int, Exit]:
 
 
 def all_reduce_view(store: Store, sums: StepSums, world: World | None) -> AllReduceView | None:
-    """Return the cost of gradient synchronisation over some steps; without DDP, that of the script's collectives.
+    """Return the cost of gradient synchronisation over some steps, or without DDP the cost of the script's collectives.
 
     Args:
         store: The run.
@@ -282,9 +282,9 @@ def _total(store: Store) -> int | None:
 
 
 def _epoch(store: Store) -> tuple[int | None, int | None]:
-    """Return the current epoch and the number of epochs, from the rank that knows most of them.
+    """Return the current epoch and the number of epochs, from the rank that knows most of the two.
 
-    Often only one rank knows, because only that rank shows a progress bar.
+    Often only one rank knows them, because only that rank shows a progress bar.
     """
     epochs = [(p.epoch, p.epochs) for _, p in sorted(store.registry.process_of_rank.items()) if p.epoch is not None]
     return next((each for each in epochs if each[1] is not None), epochs[0] if epochs else (None, None))
@@ -300,7 +300,7 @@ def _verdict_facts(store: Store) -> VerdictFacts:
 
 
 def _missing(store: Store) -> dict[str, str]:
-    """Return the reasons why measurements are missing, by quantity: the first rank's for each."""
+    """Return the reasons why measurements are missing, by quantity. If ranks differ, the first rank's reason counts."""
     reasons: dict[str, str] = {}
     for process in store.registry.process_of_rank.values():
         for quantity, reason in process.hello.missing.items():
@@ -309,7 +309,9 @@ def _missing(store: Store) -> dict[str, str]:
 
 
 def _notes(store: Store) -> list[str]:
-    """Return notes about measurements that were not possible, each once, and about refused messages and values."""
+    """Return notes, without repetition, about measurements that were not possible and about refused messages and
+    values.
+    """
     notes = [*store.run.notes, *store.notes]
     if store.fault:
         notes.append(
