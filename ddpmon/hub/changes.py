@@ -48,7 +48,7 @@ class Sent:
         """True if all that the viewer has is from one version of the snapshot."""
 
     def answer(self, shot: Snapshot, view_request: ViewRequest, base: int, level: int = 1) -> tuple[Sent, bytes]:
-        """Return an answer, as a frame that updates the viewer to a snapshot, and the state after it as first value.
+        """Return the viewer's state after an answer, and the answer as a frame that updates the viewer to a snapshot.
 
         Args:
             shot: The snapshot to send.

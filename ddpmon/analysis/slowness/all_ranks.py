@@ -26,9 +26,9 @@ def describe_all(
 
     Args:
         rows: The run.
-        first: Approximate number of its first step.
+        first: Approximate number of the slowdown's first step.
         series: "own", a phase or "transfer".
-        before: Its description at the last judgement; None if it is new.
+        before: Description of the slowdown at the last judgement; None if it is new.
         columns: Columns of the ranks that are not slow compared with the others; only their medians are used.
 
     """
@@ -55,7 +55,7 @@ def describe_all(
     shown = slice(max(begin, min(len(rows.blocks), end - 1)), end)
     phases = column_medians(change[shown])
     steps, total = rows.steps[begin:end], float((rows.length_ms * rows.steps)[begin:end].sum())
-    # A step waits for its slowest rank, so its length may grow by more than the median rank's own time.
+    # Each step waits for its slowest rank. A step may therefore grow by more than the median rank's own time.
     length = rows.length_ms - float(np.average(rows.length_ms[:begin], weights=rows.steps[:begin]))
     longer = length if len(columns) == len(rows.world.ranks) else change.sum(axis=1)
     cost = max(0.0, float((longer[begin:end] * steps).sum()))
@@ -81,7 +81,7 @@ def describe_all(
 def _first_step(rows: RunRows, values: Floats, begin: int) -> tuple[int, tuple[int, int], bool, float]:
     """Return the first step of a rise near a row, its interval, whether it is a ramp, and the evidence for the rise.
 
-    If the rise lies within the window, only single steps are used, not the blocks of the past.
+    If the rise lies within the window, use only the window's single steps, not the blocks of steps before it.
     """
     lower = len(rows.blocks) if begin > len(rows.blocks) + FEWEST_ROWS else 0
     found = find_onset(values[lower:], may_be_constant=False)

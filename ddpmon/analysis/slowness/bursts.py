@@ -28,13 +28,13 @@ AS_MUCH = Threshold(
     why="A judgement call: if bursts are random, the longest is rarely twice as long as the second longest.",
 )
 MIN_BURST_SHARE = 0.3
-"""Minimum excess for a step of another rank to count as part of a burst, as a share of the slowdown's excess."""
+"""Minimum excess with which a step of another rank counts as part of a burst, as a share of the slowdown's excess."""
 BURST_STEPS = 22
-"""Maximum length of a burst in steps, assumed while the run is too short to have shown its bursts. An expert of a
-mixture of experts may get more tokens for 5 to 20 steps; the first slow step is uncertain by 2 steps."""
+"""Maximum length of a burst in steps, assumed while the run is too short to have shown its bursts. In a
+mixture of experts, one expert may get more tokens for 5 to 20 steps. The first slow step is uncertain by 2 steps."""
 MORE_OFTEN = EVIDENCE / 3
-"""Log likelihood ratio from which on slow ranks have more bursts than other ranks. A low value suffices, because the
-detector already has evidence that these ranks are slow."""
+"""Log likelihood ratio from which on slow ranks have more bursts than other ranks. A third of EVIDENCE suffices,
+because the detector already has evidence that these ranks are slow."""
 SEEN_STEPS = 1300
 """Number of steps, summed over ranks, after which a run has shown its bursts. If ranks spend 2% of their steps in
 bursts of ten steps, 1,300 steps contain 2.6 bursts on average, and none in 7% of runs."""
@@ -58,8 +58,8 @@ def may_be_burst(rows: RunRows, one: Slowdown, faults: Sequence[Slowdown]) -> bo
             excess[_span(rows, known), len(mine) :][:, np.isin(ranks[others], known.ranks)] = 0.0
     span, size = _span(rows, one), one.phases_ms[one.phase]
     lasts = float(rows.steps[span].sum())
-    # The slow rank that lost least counts: bursts of two ranks, one after the other, may look like one slowdown of
-    # both.
+    # The slow rank that lost least time counts, because two bursts on two ranks, one after the other, may look like
+    # one slowdown of both ranks.
     lost_ms = (excess[span, : len(mine)] * rows.steps[span, None]).sum(axis=0)
     most_lost_ms = AS_MUCH.enter * min(one.share * size * lasts, float(lost_ms.min()))
     theirs, least = excess[:, len(mine) :], MIN_BURST_SHARE * size
@@ -93,7 +93,8 @@ def _largest_stretch_ms(rows: RunRows, excess: Floats, least: float) -> float:
 
 
 def _log_ratio(count: int, of: int, share: float) -> float:
-    """Return the signed log likelihood ratio of a count against the expected share; negative if it is below.
+    """Return the signed log likelihood ratio of a count against the expected share. It is negative if the count is
+    lower.
 
     Args:
         count: Number of events of interest.
@@ -126,7 +127,7 @@ def hidden_since(
         rows: The run.
         series: `Excess.series` of the slow ranks.
         begin: First row of the slowdown, which still lasts as far as is known.
-        before: Its description at the last judgement.
+        before: Description of the slowdown at the last judgement.
 
     """
     values, noise, memory = series
@@ -151,15 +152,16 @@ def hidden_since(
 def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
     """Return whether ranks that seem slow from a row on may only be noisier than before.
 
-    Noise makes the excess vary; a slowdown adds the same to each step. The size of the noise is measured as the scatter
-    of the values around their trend, and its duration by the correlation of neighbouring values. The noise has grown if
-    it was smaller in at least a quarter of the earlier rows, because it may have grown before the ranks seem slow.
+    Noise makes the excess vary, but a slowdown adds the same time to each step. The size of the noise is measured as
+    the scatter of the values around their trend, and its duration by the correlation of neighbouring values. The noise
+    counts as grown if it was smaller in at least a quarter of the earlier rows. It may have grown before the ranks seem
+    slow.
 
     Args:
         rows: The run.
         values: [N] The excess.
         begin: First row of the slowdown.
-        end: Row after its last one.
+        end: Row after the slowdown's last row.
 
     """
     values, begin = values[len(rows.blocks) : end], begin - len(rows.blocks)

@@ -26,8 +26,8 @@ ALL_RANKS_Z = Threshold(
     "and one with 6.6. In 7 hours of other noise, it gave none. That version used blocks of ten steps.",
 )
 LONGER_Z = 0.13
-"""Reduction of the required z for each doubling of a contrast's length. Contrasts over many steps change slowly, so
-they are fewer independent tests and give fewer false signals."""
+"""Reduction of the required z for each doubling of a contrast's length. Long contrasts change slowly, so successive
+tests are less independent and give fewer false signals."""
 REFERENCE_RANKS = 8
 """Number of ranks for which CHANGE_Z holds. More ranks are more tests, so the square of the required z grows by 2
 ln(number of ranks / 8), as the tail of the normal distribution requires."""
@@ -43,7 +43,7 @@ def asked_z(of_short: float, steps: Ints | int, chances: float) -> Floats:
     Args:
         of_short: Minimum z of the shortest contrasts, with REFERENCE_RANKS ranks and steps of REFERENCE_STEP_MS.
         steps: Lengths of the contrasts in steps.
-        chances: Number of tests per day, as a multiple of the number with those ranks and steps.
+        chances: Number of tests per day, as a multiple of the number for REFERENCE_RANKS and REFERENCE_STEP_MS.
 
     """
     asked: Floats = np.sqrt(of_short**2 + 2 * np.log(chances)) - LONGER_Z * np.log2(np.asarray(steps) / SHORT[0])

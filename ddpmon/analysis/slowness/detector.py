@@ -26,20 +26,22 @@ DAY_MS = 24 * 3600e3
 STEP_RATE = BLOCK_STEPS / 1000
 """Weight of the latest block in the typical length of a step."""
 HELD_STEPS = LONG[-1]
-"""Number of steps for which a signal is returned after it was last found: the length of the longest contrast."""
+"""Number of steps for which a signal is still returned after it was last found: the length of the longest contrast."""
 ALL_RANKS_STEPS = MEDIUM[1]
-"""Minimum number of steps for which all ranks must be slower: a busy file system delays all ranks for a few."""
+"""Minimum number of steps for which all ranks must be slower. A busy file system delays all ranks for a few steps."""
 FIRST_NEW_LEVEL_STEP = 40
-"""Number of steps before the second level of a few ranks. Each further level begins after twice as many steps.
+"""Number of steps after which a run of at most FEW_RANKS ranks starts a second mean (`LevelSinceStart`). Each further
+mean starts after twice as many steps.
 
 Two or three ranks are too few to measure slowly varying noise. If one of them becomes slow after a few dozen steps,
-contrasts and the level since the start cannot distinguish this from such noise. A later level contains slow steps only.
+contrasts and the level since the start cannot distinguish this from such noise. A mean that starts later contains only
+slow steps.
 """
 WARM_UP_BLOCKS = 1
 """Number of blocks at the start of a run that are ignored: the first steps compile, allocate and fill caches."""
 
 Evidence = Literal["change", "long_steps", "start", "turns"]
-"""The test that found a signal. "change": the level of a series changed. "long_steps": this rank has too many single
+"""The test that found a signal. "change": the level of a series changed. "long_steps": the rank has too many single
 long steps. "start": the mean since the start is too high. "turns": ranks are slow one after another."""
 
 
@@ -51,7 +53,7 @@ class Signal:
     """The rank; None: all ranks, compared with their own past."""
     series: str
     """"own" (own time), a phase, or "transfer". The usual share of the rank's own time is subtracted from each phase. A
-    delay in one phase therefore appears as a decrease in the others."""
+    delay in one phase therefore appears as a decrease in the other phases."""
     step: int
     """Number of the first step of the change; its error is about the length of the contrast that found it."""
     up: bool
@@ -60,9 +62,9 @@ class Signal:
     """Largest z-score of the change so far."""
     evidence: Evidence
     found: int
-    """Number of the step after which it was first found."""
+    """Number of the step after which the signal was first found."""
     held: int
-    """Number of the step after which it was last found."""
+    """Number of the step after which the signal was last found."""
     turns: Turns | None = None
     """The turns, if the evidence is "turns"."""
 
@@ -81,7 +83,7 @@ def _judged_arrays(part: World) -> tuple[NDArray[Any], ...]:
 
 
 class Detector:
-    """Finds changes in the steps of a fixed set of ranks; other ranks need a new detector.
+    """Finds changes in the steps of a fixed set of ranks. If the ranks change, use a new detector.
 
     Steps are tested in blocks of five, however many are appended at once. Memory is bounded: only the last 365 step
     numbers and statistics of fixed size are kept.
@@ -92,7 +94,7 @@ class Detector:
         count = len(self.ranks)
         self._waiting: tuple[NDArray[Any], ...] = ()
         self._judged = 0
-        """Number of steps judged, warm-up included."""
+        """Number of steps that were tested, including the warm-up."""
         self._first_number = 0
         self._numbers: Ints = np.zeros(0, np.int64)
         """Numbers of the latest steps."""
@@ -106,7 +108,7 @@ class Detector:
         """Append further steps, any number of them.
 
         Raises:
-            ValueError: The steps are of other ranks.
+            ValueError: The steps are of a different set of ranks.
 
         """
         if part.ranks != self.ranks:
@@ -117,7 +119,7 @@ class Detector:
         whole = len(arrays[0]) // BLOCK_STEPS * BLOCK_STEPS
         for first in range(0, whole, BLOCK_STEPS):
             self._judge(*(each[first : first + BLOCK_STEPS] for each in arrays))
-        # Copy: a view would keep the whole array of all these steps in memory.
+        # Copy the steps, because a view would keep the whole array in memory.
         self._waiting = tuple(each[whole:].copy() for each in arrays)
 
     def recent_signals(self) -> list[Signal]:
@@ -189,10 +191,10 @@ class Detector:
         Args:
             rank: The rank; None: all ranks.
             series: Name of the series.
-            up: True if it became slower.
+            up: True if the rank became slower.
             z: Strength of the signal.
-            evidence: How it was found.
-            first: Index of the step with which it began.
+            evidence: The test that found the signal.
+            first: Index of the first step of the change.
 
         """
         now = int(self._numbers[-1])
@@ -208,7 +210,7 @@ class Detector:
             self._signals[key] = Signal(rank, series, before.step, up, max(z, before.z), evidence, before.found, now)
 
     def _number(self, index: int) -> int:
-        """Return the number of the step at an index; assume that no step was lost if that is no longer stored."""
+        """Return the number of the step at an index. If it is no longer stored, assume that no step was lost."""
         kept = len(self._numbers)
         place = index - (self._judged - kept)
         if index <= 0 or not kept:
@@ -217,7 +219,7 @@ class Detector:
 
 
 class _Beside:
-    """The comparisons of ranks with each other."""
+    """State of all tests that compare ranks with each other."""
 
     def __init__(self, ranks: int) -> None:
         self.series = PeerSeries(ranks)
@@ -231,7 +233,7 @@ class _Beside:
         self.turns = TurnDetector(ranks)
 
     def levels_since(self, steps: int) -> list[tuple[int, LevelSinceStart]]:
-        """Return the levels to add the next block to, each with the number of steps before its first step.
+        """Return the means to which the next block must be added, each with the number of steps before it began.
 
         Args:
             steps: Number of steps before the block.

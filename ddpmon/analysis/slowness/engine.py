@@ -1,4 +1,4 @@
-"""Tracking of the slowdowns of a run: they are detected in its steps and described at each judgement."""
+"""Detects the slowdowns of a run in its steps, and describes them at each judgement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORTH_IN_LARGE = Threshold(
     why="With hundreds of GPUs, half a percent of the run's time is worth more than one GPU.",
 )
 KEPT_ENDED = 32
-"""Maximum number of ended slowdowns that are kept: if one recurs, the new description includes it."""
+"""Maximum number of ended slowdowns to keep. If a slowdown recurs, the new description includes the ended one."""
 LARGE_WORLD_RANKS = 64
 """Number of ranks from which on WORTH_IN_LARGE applies instead of WORTH."""
 
@@ -42,7 +42,7 @@ class Engine:
         """True if steps were appended after the last judgement."""
 
     def append(self, part: World) -> None:
-        """Append further steps. If they have other ranks, start anew."""
+        """Append further steps. If their ranks differ from the earlier ones, start anew."""
         if part.ranks != self._detector.ranks:
             self._detector, self._past, self._slowdowns = Detector(part.ranks), Past(), ()
         self._detector.append(part)
@@ -93,7 +93,7 @@ def describe_slowdowns(
         found += [everyone] if everyone else []
         rotating, found = describe_rotating(rows, found)
         told = _worth_telling(rows, found + ([rotating] if rotating else []))
-        # Ranks whose slowdown is not reportable count as peers, and the other groups are compared again.
+        # Ranks whose slowdown is too small to report count as peers. Compare the other groups with these peers again.
         untold = [one for one in groups if one.before is None and not _is_told(rows, one, told)]
         if not untold:
             break
@@ -133,13 +133,14 @@ def _continues(old: Slowdown, new: Slowdown) -> bool:
 
 
 def _goes_on_as(old: Slowdown, new: Slowdown) -> bool:
-    """Return whether both describe the same slowdown. One that recurs after its end counts as a new one."""
+    """Return whether both describe the same slowdown. A slowdown that recurs after its end is a new one."""
     over = old.until is not None and (new.until is None or old.since != new.since)
     return not over and (_continues(old, new) or _continues(new, old))
 
 
 def _worth_telling(rows: RunRows, found: Sequence[Slowdown]) -> list[Slowdown]:
-    """Return the slowdowns that cost enough to be reported. Present slowdowns of ranks are judged by their joint cost.
+    """Return the slowdowns that cost enough to be reported. Present slowdowns of ranks are judged by their cost
+    together.
 
     A reported slowdown stays until there is evidence that it has ended. A slowdown that ended before it was reported is
     judged by its cost as a share of the whole run.

@@ -13,20 +13,22 @@ from ddpmon.analysis.statistics.arrays import SIGMAS_PER_MAD, Floats, column_med
 from ddpmon.messages import OWN_PHASES
 
 PLAIN_Z = CERTAIN_Z / 3
-"""Minimum excess in own time, in standard deviations, for own time to be used instead of a phase: nine such steps are
-evidence for a change. Own time is preferred because it stays high if another phase becomes the slow one."""
+"""Minimum excess in own time, in standard deviations, at which own time is used instead of a phase. Nine steps with
+this excess are evidence for a change. Own time is preferred, because it stays high if the slowdown moves to another
+phase."""
 OWN = len(OWN_PHASES)
 """Column of own time, after those of the phases."""
 FEW_PEERS = 2
-"""Maximum number of peers whose noise is measured against their own past: two are equally far from their median."""
+"""Maximum number of peers whose noise is measured against their own past. The deviations of two peers from their median
+would always be equal."""
 PEERS = 16
-"""Number of sampled peers: the standard error of their median is a third of one's deviation (1.25 / sqrt(16))."""
+"""Number of sampled peers: the standard error of their median is a third of one peer's deviation (1.25 / sqrt(16))."""
 NOISE_ROWS = 32
 """Number of rows over which the spread of noise is treated as constant."""
 BLOCKS = (4, 16, 64)
 """Lengths in steps of the blocks whose means show how long noise lasts."""
 SHOWN_STEPS = 72
-"""Number of steps after a change from which the series that shows it most clearly is chosen."""
+"""Number of steps after a change that decide which series shows the change most clearly."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Excess:
 
         Args:
             start: Row near which the ranks became slow.
-            known: The phase in which they were slow at the last judgement. The larger of the excesses in this phase and
-                in own time is used: noise of the peers in another phase may hide the excess in own time, and the slow
-                phase may change.
+            known: The phase in which the ranks were slow at the last judgement. The larger of the excesses in this
+                phase and in own time is used: noise of the peers in another phase may hide the excess in own time, and
+                the slow phase may change.
 
         Returns:
             [N] the excess, [N] the standard deviation of a step, and the variance of the sum of many steps, as a
@@ -59,7 +61,7 @@ class Excess:
         every = np.column_stack([self.phases_ms, self.own_ms])
         after = every[start : start + SHOWN_STEPS].mean(axis=0)
         noise = np.sqrt(np.square(self.noise_ms[start:]).mean(axis=0) * self.memory)
-        # The latest rows are considered separately, because noise that has just grown shows there first.
+        # Measure the latest rows separately, because new noise appears there first.
         latest = every[-NOISE_ROWS // 2 :]
         noise = np.maximum(noise, np.sqrt(np.square(latest - column_medians(latest)).mean(axis=0)))
         clear = after / np.maximum(noise, 1e-9) * (after >= after[-1] / 2)
@@ -81,7 +83,7 @@ def excess_over(rows: RunRows, columns: Sequence[int], peers: Sequence[int]) -> 
     over = mine - usual
     if len(others) > FEW_PEERS:
         noise, memory = _noise(rows, theirs, usual)
-    else:  # One or two peers may have less noise than the slow ranks, so those count too.
+    else:  # One or two peers may have less noise than the slow ranks, so use the noise of the slow ranks too.
         noise, memory = _noise(rows, np.column_stack([theirs, mine[:, None]]))
     return Excess(over[:, :-1], over[:, -1], noise, memory)
 
@@ -106,7 +108,7 @@ def _noise(rows: RunRows, values: Floats, usual: Floats | None = None) -> tuple[
     Args:
         rows: The run.
         values: [N, P, 6] Times of the peers, or [N, P, 1] of one series.
-        usual: [N, 6] Their median, with which each peer is compared; None: with its own past.
+        usual: [N, 6] Median of the peers, with which each peer is compared; None: compare each with its own past.
 
     """
     count, ranks, series = values.shape

@@ -11,33 +11,33 @@ from ddpmon.analysis.slowness.spread import FEW_RANKS, MEMORY, mean_correlation,
 from ddpmon.analysis.statistics.arrays import Floats, row_medians
 
 MOST_BATCHES = 40
-"""Number of batches at which neighbouring batches are merged (single steps into blocks). Half of this number still
-estimates the variance to within a quarter."""
+"""Number of batches at which pairs of neighbouring batches are merged. The remaining half still estimates the variance
+to within a quarter."""
 FIRST_TEST_STEPS, FIRST_TEST_VALUES, MORE = (15, 25), 75, 1.25
-"""Minimum and maximum number of steps before the first test; the number of values (steps times other ranks) that it
-needs; and the factor by which the steps grow until each further test. Of 1,300 simulated runs of two ranks, seven had a
-false signal after 15 or 20 steps, and none after 25."""
+"""(minimum, maximum) number of steps before the first test; number of values (steps times other ranks) that the first
+test needs; and the factor by which the number of steps grows until each further test. Of 1,300 simulated runs of two
+ranks, seven had a false signal after 15 or 20 steps, and none after 25."""
 UNSEEN_WANDER_ERRORS = 3.5
 """Standard errors that are added to the measured covariance of neighbouring steps, to get an upper bound of slowly
 varying noise. By chance, the true value exceeds the bound in one of 4,000 runs."""
 WANDERS_STEPS, MOST_SEEN = 4 * MEMORY, 6.0
-"""Number of steps that, in a run of few ranks, tell as much about slowly varying noise as one more rank would, and the
-maximum number of ranks that steps replace in this way. Without this, two ranks on busy cores, one of them 40 ms late in
-all its steps of 36 ms, had no finding in 276 steps. Of 4,800 simulated runs of two ranks in eight kinds of noise, 1,000
-steps each, two had a false signal, with it as without it."""
+"""Number of steps that, in a run of few ranks, tell as much about slowly varying noise as one more rank, and the
+maximum number of ranks that steps replace in this way. Without this replacement, two ranks on busy cores, one of them
+40 ms late in all its steps of 36 ms, had no finding in 276 steps. Of 4,800 simulated runs of two ranks in eight kinds
+of noise, 1,000 steps each, two had a false signal, both with and without the replacement."""
 NU_SHARE = 0.6
-"""Degrees of freedom of the lugsail estimate of the variance, as a share of those of its batches. They are fewer,
-because it is a difference of two estimates."""
+"""Degrees of freedom of the lugsail estimate of the variance, as a share of those of its batches. The share
+is below 1, because the lugsail estimate is a difference of two estimates."""
 
 
 class LevelSinceStart:
-    """The mean of each series since the start, tested with batch means; of MOST_BATCHES, neighbours are merged.
+    """Tests the mean of each series since the start of the run, with means of batches of steps.
 
     The long-run variance is estimated from batches of two lengths n and 2 n, as 2 v(2n) - v(n). For correlated noise,
-    its bias is positive where that of batch means is negative (lugsail: Vats and Flegal, Biometrika 109, 2022). Noise
-    that varies more slowly than the run has lasted does not show in batches, but its variance is at most the covariance
-    of neighbouring steps. The upper end of that covariance's interval is therefore added, with a weight that falls as
-    the run gets longer.
+    the bias of this estimate is positive, and the bias of plain batch means is negative (lugsail: Vats and Flegal,
+    Biometrika 109, 2022). Noise that varies more slowly than the run has lasted does not show in batches, but its
+    variance is at most the covariance of neighbouring steps. The upper end of that covariance's interval is therefore
+    added, with a weight that falls as the run gets longer.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -105,7 +105,7 @@ class LevelSinceStart:
 
 
 def _of_others(variances: Floats) -> Floats:
-    """Return the mean variance of all ranks except the noisiest, corrected for the omission: [P, R] -> [P, 1]."""
+    """Return the mean variance over all ranks except the noisiest, corrected for leaving it out: [P, R] -> [P, 1]."""
     ranks = variances.shape[1]
     if ranks <= FEW_RANKS:
         mean: Floats = variances.mean(axis=1, keepdims=True)

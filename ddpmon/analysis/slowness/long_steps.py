@@ -1,4 +1,4 @@
-"""Detection of ranks that are slow in some steps only, by bets on which rank has the next long step."""
+"""Detection of ranks that are slow only in some steps, by a betting test: bets on which rank has the next long step."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class LongSteps:
 
     An event is the first of consecutive long steps of a rank. A bet on rank r stakes the share `b` of its capital. If
     the next event is on rank r, the capital is multiplied by 1 + b (1 / q - 1), else by 1 - b, where q is 1.5 times a
-    fair share. As long as no rank has more events than that, the mean time until the sum exceeds N is at least N
-    blocks. Events that cluster count less: the log capital is divided by their overdispersion. Half of the capital is
-    also bet on a rhythm: that the distance from a rank's last event to its next one equals the distance before it.
+    fair share. As long as no rank has more than 1.5 times its fair share of events, the mean time until the sum
+    exceeds N is at least N blocks. Events that cluster count less: the log capital is divided by their overdispersion.
+    Half of the capital is also bet on a rhythm: that the distance from a rank's last event to its next one equals the
+    distance before it.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -56,7 +57,7 @@ class LongSteps:
         self._ranks = ranks
         self._log_sum = np.full(shape, -np.inf)
         self._log_rise = np.zeros(shape)
-        """Log capital of a bet since its minimum. The events most likely became frequent at that minimum."""
+        """Log capital of each bet, minus its minimum so far. The events most likely became frequent at that minimum."""
         self._began: Ints = np.zeros(shape, np.int64)
         self._levels: list[Floats] = []
         self._sigma = 0.0
@@ -65,7 +66,8 @@ class LongSteps:
         self._last: Ints = np.zeros(ranks, np.int64)
         """Index of the step of each rank's last event."""
         self._due: Ints = np.full(ranks, -1)
-        """Index of the step at which the next event is due if the last two distances are equal; -1: none is due."""
+        """Index of the step at which the next event is due, if the last two distances are equal; -1: no event is
+        due."""
         self._dues: Ints = np.zeros(ranks, np.int64)
         """Number of steps so far at which an event was due."""
         self._kept: Ints = np.zeros(ranks, np.int64)

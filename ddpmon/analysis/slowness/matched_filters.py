@@ -1,4 +1,4 @@
-"""A bank of matched filters, which estimate lasting steps of a series, for several kinds of noise and lengths."""
+"""Matched filters that estimate level shifts in a series, for several kinds of noise and several lengths of time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Float32s = NDArray[np.float32]
 class Whitening:
     """A filter that turns one kind of noise into white noise.
 
-    The noise is a level with the autocorrelation `keep` of neighbouring steps, plus white noise. `gain` is the steady
-    gain of the noise's Kalman filter (Harvey, Forecasting, Structural Time Series Models and the Kalman Filter, 1989,
-    section 3.3): prediction a <- keep * a + gain * y, innovation y = x - keep * a.
+    The noise is a varying level plus white noise. `keep` is the autocorrelation of the level between neighbouring
+    steps. `gain` is the steady gain of the noise's Kalman filter (Harvey, Forecasting, Structural Time Series Models
+    and the Kalman Filter, 1989, section 3.3): prediction a <- keep * a + gain * y, innovation y = x - keep * a.
     """
 
     keep: float
@@ -32,11 +32,11 @@ class Whitening:
 
     @property
     def settled(self) -> float:
-        """Return the innovation that a step from 0 to 1 leaves in the long run."""
+        """Return the innovation that remains, in the long run, after a level shift from 0 to 1."""
         return (1 - self.keep) / (1 - self.decay)
 
     def response(self, steps: int) -> Floats:
-        """Return the innovations that a step from 0 to 1 causes, for this number of steps."""
+        """Return the innovations in the given number of training steps after a level shift from 0 to 1."""
         response: Floats = self.settled + (1 - self.settled) * np.power(self.decay, np.arange(steps))
         return response
 
@@ -50,17 +50,19 @@ FILTERS = (
     Whitening(0.97, 0.85),
 )
 """A fixed grid of filters: for white noise, for noise that is correlated over 30 steps and more, and for sums of both.
-No filter is fitted to a run: the spread of each response is measured, so an unsuitable filter only costs power."""
+No filter is fitted to a run. The spread of each filter's response is measured, so an unsuitable filter only misses
+changes."""
 LONG_FILTERS = 4
-"""Number of filters, from the first one, that are used with lengths beyond SHORT. The response of the other filters to
-a step has faded by then, so more steps would not help."""
+"""Number of filters, from the first one, that are used with lengths beyond SHORT. The response of the other
+filters to a level shift has faded by then, so longer contrasts would not help."""
 SHORT = tuple(range(4, 4 + BLOCK_STEPS))
-"""Shortest lengths of contrasts in steps. Contrasts end with a block of five steps, so a change at any step is the
-beginning of one of these five lengths 4 to 8 steps later."""
+"""Shortest lengths of contrasts in steps. Contrasts end with a block of five steps, so a change at any step is
+found by one of these five lengths, 4 to 8 steps later."""
 MEDIUM = (10, 20, 30)
 """Longer lengths of contrasts in steps: multiples of BLOCK_STEPS."""
 SPAN_BLOCKS = 4
-"""Number of blocks after which the longest contrasts are tested again: they change little in fewer blocks."""
+"""Number of blocks after which the longest contrasts are tested again. In fewer blocks, these contrasts change
+little."""
 SPAN = SPAN_BLOCKS * BLOCK_STEPS
 LONG = (40, 80, 120, 200, 360)
 """The longest lengths of contrasts in steps: multiples of SPAN. Beyond 360 steps, noise that is correlated for as long
@@ -68,7 +70,8 @@ would hide a change anyway."""
 BASELINE_RATE = BLOCK_STEPS / 5000
 """Weight of the latest block in the baseline: a lasting change is absorbed within about 5,000 steps."""
 BASELINE_PRIOR = 50 // BLOCK_STEPS
-"""Number of blocks as which the first counts in the baseline: many, as its median ignores single long steps."""
+"""Weight of the first block in the baseline, as a number of blocks. It is large, because the median of this block
+ignores single long steps."""
 
 CONTRASTS = tuple(
     [(number, length) for number in range(len(FILTERS)) for length in SHORT]
@@ -83,7 +86,7 @@ IN_EACH_BLOCK = int((BLOCKS_OF == 1).sum())
 
 
 def support_of(memory: float) -> Floats:
-    """Return the number of steps on which each contrast depends, [K]: its length, and at most `memory` steps before."""
+    """Return the number of steps on which each contrast depends, [K]: its length plus at most `memory` steps."""
     before = [min(1 / max(FILTERS[number].gain, 1e-9), memory) for number, _ in CONTRASTS]
     support: Floats = LENGTH_OF + np.array(before)
     return support
@@ -119,7 +122,8 @@ def weights_of_contrasts() -> Floats:
 
 
 def _innovation_maps() -> tuple[Float32s, Float32s, Float32s, Float32s]:
-    """Return the matrices that compute a block's innovations, and the level after it, from its values and that before.
+    """Return the matrices that compute a block's innovations and the level after it, from its values and the level
+    before.
 
     Returns:
         [F, B, B] and [F, B, 1] for innovations, [F, 1, B] and [F, 1, 1] for the level, as y = A x + b level.
@@ -159,7 +163,7 @@ class FilterBank:
         self._long = _weights_of(LONG_FILTERS, LONG)
 
     def filter(self, values: Floats) -> Float32s:
-        """Return the estimated size of a step that began with each contrast: [P, BLOCK_STEPS, R] -> [P, K, R].
+        """Return the estimated size of a level shift at the start of each contrast: [P, BLOCK_STEPS, R] -> [P, K, R].
 
         K counts the first IN_EACH_BLOCK of CONTRASTS, or all of them if a span ends with this block.
         """

@@ -2,9 +2,9 @@
 
 Noise may be correlated over many steps, and a window is too short to estimate the correlation. A grid of whitening
 filters is therefore used: the steady state of Kalman filters for white noise on top of an autoregression. Each filter
-turns the series into innovations. A step and a ramp are fitted to them at each index by least squares, and all fits are
-weighted by their likelihood (Bayesian model averaging). With correlated noise, the onset of a gradual change becomes
-uncertain, and the onset of a sudden one stays exact.
+turns the series into innovations. At each index, a level shift and a ramp are fitted to the innovations by least
+squares, and all fits are weighted by their likelihood (Bayesian model averaging). With correlated noise, the onset of a
+gradual change becomes uncertain, and the onset of a sudden one stays exact.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEGLIGIBLE_REMAINDER = 1e-18
 
 @dataclass(frozen=True)
 class Onset:
-    """A change of a series' level. Indices are those of the series."""
+    """A change of a series' level. All indices refer to the values of the series."""
 
     index: int
     """Index of the most likely first value after the change; 0: the level never changed."""
@@ -63,7 +63,7 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
 
     Args:
         series: [N] Excess, with one rise in it; N is at least 3.
-        may_be_constant: True if the series may be high from its first value on; index 0 then means that it is.
+        may_be_constant: True if the series may be high from its first value on; the result then has index 0.
 
     """
     values, count = _without_outliers(series), len(series)
@@ -79,9 +79,9 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
         if row == 0:
             lasting = step >= SUDDEN_VARIANCE.enter * step[1:].max()
     logs[0, :, ~lasting] = -np.inf
-    # Penalise the one more parameter, the size of the change (BIC); a priori, all indices are equally likely.
+    # Penalise the additional parameter, the size of the change (BIC). A priori, all indices are equally likely.
     logs -= 0.5 * np.log(count) + np.log(count - 1)
-    logs[1, :, -SMOOTHED:] = -np.inf  # Ramps over the last few values are excluded: they cannot be told from a step.
+    logs[1, :, -SMOOTHED:] = -np.inf  # Ramps over the last few values are excluded: they look like level shifts.
     totals = np.logaddexp.reduce(logs.reshape(2, -1), axis=1)
     never = float(np.logaddexp.reduce(constant))
     if not np.isfinite(totals.max()):  # The series rises nowhere.
@@ -99,7 +99,7 @@ def find_onset(series: Floats, *, may_be_constant: bool) -> Onset:
 
 
 def _without_outliers(series: Floats) -> Floats:
-    """Clip single values that are far from the running median of five; steps stay sharp."""
+    """Clip single values that are far from the running median of five. Level shifts stay sharp."""
     if len(series) <= SMOOTHED:
         return series
     half = SMOOTHED // 2
@@ -111,10 +111,11 @@ def _without_outliers(series: Floats) -> Floats:
 
 
 def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]:
-    """Fit a constant level, and beside it a rising step or ramp at each index.
+    """Fit a constant level, and in addition a rise at each index: either a level shift or a ramp.
 
     Returns:
-        The residual sum of squares of the constant, and how much a step and a ramp at each index reduce it, [N] each.
+        The residual sum of squares of the constant, and its reduction by a level shift and by a ramp at each index, [N]
+        each.
 
     """
     innovations = _decaying(np.concatenate([values[:1], values[1:] - noise.keep * values[:-1]]), noise.decay)
@@ -128,7 +129,9 @@ def _explained(values: Floats, noise: Whitening) -> tuple[float, Floats, Floats]
 
 @lru_cache(maxsize=256)
 def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
-    """Return the innovations of a unit step, and the squared sums of steps and ramps beside a fitted constant, [N]."""
+    """Return the innovations of a unit level shift, and the squared sums of shifts and ramps after fitting a constant,
+    [N].
+    """
     shape = noise.response(count)
     level, with_level = float(shape @ shape), _along_steps(shape, noise)
     of_step = np.cumsum(np.square(shape))[::-1] - np.square(with_level) / level
@@ -137,7 +140,7 @@ def _responses(count: int, noise: Whitening) -> tuple[Floats, Floats, Floats]:
 
 
 def _along_steps(values: Floats, noise: Whitening) -> Floats:
-    """Return the product of the values with the innovations of a unit step at each index, [N]."""
+    """Return the product of the values with the innovations of a unit level shift at each index, [N]."""
     decaying = _decaying(values[::-1], noise.decay)[::-1]
     product: Floats = noise.settled * _sums_from(values) + (1 - noise.settled) * decaying
     return product
@@ -149,7 +152,7 @@ def _sums_from(values: Floats) -> Floats:
 
 
 def _decaying(values: Floats, decay: float) -> Floats:
-    """Return the sum of all values so far, each multiplied by `decay` per step, [N]; it is computed by doubling."""
+    """Return the sum of all values so far, each multiplied by `decay` per step, [N]."""
     sums, reach = values.copy(), 1
     while reach < len(sums) and decay > NEGLIGIBLE_REMAINDER:
         sums[reach:] += decay * sums[:-reach]

@@ -1,4 +1,6 @@
-"""The whole run in bounded memory: single steps of the window, and before it blocks that grow with their age."""
+"""The whole run in bounded memory: the window's single steps, and before them means over blocks that grow with their
+age.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class StepBlock:
     length_ms: float
     """Mean length of a step."""
     transfer_ms: float
-    """Transfer time of the rank that waited least; those of other ranks may include waits for that rank."""
+    """Transfer time of the rank that waited least. The transfer times of other ranks may include waits for that
+    rank."""
     phases_ms: NDArray[np.float32]
     """[R, 5] Mean time in each phase."""
 
@@ -53,15 +56,16 @@ class StepBlock:
 
 
 class Past:
-    """Phase times of a fixed set of ranks since the start, as means of blocks; other ranks need a new object."""
+    """Phase times of a fixed set of ranks since the start, as means of blocks."""
 
     def __init__(self) -> None:
         self._pending: StepBlock | None = None
         self._sizes: list[deque[StepBlock]] = []
-        """Blocks by size, the youngest and smallest first; within a size the oldest first."""
+        """One queue of blocks for each size, the smallest and youngest first. In each queue, the oldest block is
+        first."""
 
     def append(self, part: World) -> None:
-        """Append the steps that the window appends."""
+        """Append the same steps that are appended to the window."""
         begin = 0
         while begin < len(part):
             left = YOUNGEST_BLOCK_STEPS - (self._pending.steps if self._pending else 0)
@@ -122,7 +126,7 @@ class RunRows:
         return len(self.first)
 
     def begin_us(self, steps: tuple[int, int]) -> tuple[int, int]:
-        """Return the moments at which two steps began, in µs; those in the past are exact to a block's length."""
+        """Return the moments at which two steps began, in µs. Before the window, they are exact to a block's length."""
         first, second = (np.interp(steps, self.first, self.begin_s) * 1e6).astype(np.int64).tolist()
         return first, second
 

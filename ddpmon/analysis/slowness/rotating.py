@@ -1,4 +1,4 @@
-"""Description of a slowdown that moves from rank to rank: none is slow for long, but each step waits for one.
+"""Description of a slowdown that moves from rank to rank: no rank is slow for long, but each step waits for one.
 
 Either ranks take turns, each for one or more steps (see `rotation_test`), or the work of each step, its tokens or
 samples, is unevenly distributed, so that a different rank has the most work each time.
@@ -22,7 +22,8 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 MIN_OWN_FAULT_SHARE = 0.75
-"""Minimum share of slow steps of a rank with a fault of its own. Two ranks that take turns have half of them each."""
+"""Minimum share of slow steps with which a rank has a fault of its own. Two ranks that take turns are slow in half of
+the steps each."""
 INVOLVED = 0.5
 """Minimum number of steps in which a rank that takes turns is the slowest, as a multiple of its fair share."""
 LATEST_STEPS = 64
@@ -33,8 +34,8 @@ def describe_rotating(rows: RunRows, others: Sequence[Slowdown]) -> tuple[Slowdo
     """Describe a slowdown in which ranks are slow in turn, beside the other slowdowns.
 
     Returns:
-        The description, None if there is none; it is marked as ended if ranks no longer take turns. And the other
-        slowdowns, without those that only show a rank in its turn.
+        The description, or None; it is marked as ended if ranks no longer take turns. The second value has the other
+        slowdowns, without slowdowns that only show a rank in its turn.
 
     """
     world = rows.world
@@ -97,7 +98,7 @@ def describe_rotating(rows: RunRows, others: Sequence[Slowdown]) -> tuple[Slowdo
 
 
 def _is_turn(world: World, one: Slowdown, since: int, round_steps: int) -> bool:
-    """Return whether ranks are slow only in their turn: not in most steps of the latest round of turns.
+    """Return whether ranks are slow only in their turn, and not in most steps of the latest round of turns.
 
     Args:
         world: The window.

@@ -27,8 +27,9 @@ TURN_DISTANCE = Threshold(
     " With skewed bursts, 20% of turns reach it (benchmarks/scenario_noises.py).",
 )
 CHANCE_TURN_SHARE = 1 / 4
-"""Share of the turns in which one rank is far slower by chance; skewed bursts reach it for about 30 steps. The test's
-alternative is half-way between this share and all turns, so up to 43% of the turns are no evidence."""
+"""Share of the turns in which one rank is far slower by chance; skewed bursts of noise reach this share for about 30
+steps. The test's alternative is half-way between this share and all turns, so up to 43% of the turns are no
+evidence."""
 OF_TWO = Threshold(
     0.75,
     of="in a run of two ranks, the difference between their times, as a multiple of their usual difference",
@@ -38,7 +39,8 @@ OF_TWO = Threshold(
 CHANCE_OF_TWO = 2 / 3
 """Share of the turns in which one rank is far slower by chance, in a run of two ranks."""
 USUAL_TURNS = 32
-"""Number of latest turns for the usual distance, a median: its error is a quarter, and it follows growing noise."""
+"""Number of latest turns whose median distance counts as usual. The median has an error of a quarter, and follows
+growing noise."""
 
 
 class TurnDetector:
@@ -47,7 +49,8 @@ class TurnDetector:
     def __init__(self, ranks: int) -> None:
         self._own_ms: Floats = np.empty((0, ranks))
         self._numbers: Ints = np.empty(0, np.int64)
-        # Of two ranks that take turns, each is slow in half of the steps: subtracting its level would hide that.
+        # For two ranks, test own times without subtracting levels: a rank that is slow in half of the steps has a high
+        # level.
         self._tests = (
             [_Test(TURN_DISTANCE.enter, CHANCE_TURN_SHARE) for _ in "12"]
             if ranks > 2
@@ -84,7 +87,7 @@ class Turns:
     """Turns of ranks that are far slower than all others, one after another."""
 
     since: int
-    """The first step; 0 if they began with the run."""
+    """The first step of the turns; 0 if they began with the run."""
     until: int
     """The last step of the latest turn."""
     turn_steps: float
@@ -92,13 +95,13 @@ class Turns:
 
 
 class _Test:
-    """A sequential probability ratio test (Wald, 1945) for the beginning of turns, and its mirror for their end."""
+    """A sequential probability ratio test (Wald, 1945) for the beginning of turns, and then for their end."""
 
     def __init__(self, apart: float, chance: float) -> None:
         """Start a test that has found no turns yet.
 
         Args:
-            apart: Minimum distance of the slowest rank from the next, as a multiple of the usual distance.
+            apart: Minimum distance of the slowest rank from the next slowest, as a multiple of the usual distance.
             chance: Share of the turns that reach this distance by chance.
 
         """
@@ -110,13 +113,15 @@ class _Test:
         self._gaps: list[float] = []
         self._usual: deque[float] = deque(maxlen=USUAL_TURNS)
         self._sum = 0.0
-        """Log likelihood ratio since it was 0: above 0 before turns are found, below 0 afterwards."""
+        """Log likelihood ratio: at least 0 before turns are found (evidence for turns), at most 0 afterwards (evidence
+        against)."""
         self._begun: int | None = 0
         """First step of the turns in `_sum`; 0: all turns so far; None: no turn yet."""
         self._lengths: list[int] = []
         """Lengths in steps of the turns in `_sum` that reached the distance."""
         self._apart = -1
-        """The rank of the latest turn that reached the distance; a further turn of it is no evidence of rotation."""
+        """The rank of the latest turn that reached the distance. If the same rank reaches it again, this proves no
+        rotation."""
 
     def add(self, values: Floats, numbers: Ints) -> None:
         """Add steps.

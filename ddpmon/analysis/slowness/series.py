@@ -1,4 +1,4 @@
-"""Series that show slowdowns: each rank's times relative to the other ranks, and all ranks' times to their past."""
+"""Series that show slowdowns: each rank's times relative to the other ranks, and the median times of all ranks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ddpmon.analysis.statistics.excess import over_peers, sample_of
 from ddpmon.messages import OWN_PHASES
 
 BLOCK_STEPS = 5
-"""Number of steps that are tested together: this saves time, and delays detection by at most 4 steps."""
+"""Number of steps that are tested together. This saves CPU time, and delays detection by at most 4 steps."""
 CLIP_SIGMAS = 4.0
 """Distance from the baseline, in robust standard deviations, at which an excess is clipped. In 8 hours with noise of
 all tested kinds, clipping at 6 gave one false signal (in Pareto noise), and clipping at 4 gave none. Clipping at 4
 affects 0.006% of normally distributed values."""
 RANKS_WITH_PHASES = 2048
-"""Maximum number of ranks for which phases are tested too: with more, this takes long, and own time suffices."""
+"""Maximum number of ranks for which phases are tested too. With more ranks, these tests take long, and own time
+suffices."""
 MIN_CHANGE_SHARE = (WORTH.enter - 1) / 4
 """Minimum size, as a share of a step, of a change or of a lasting difference between ranks. After enough steps, a
 smaller difference can be found between any two ranks."""
 LEAST_CLIP = 1.5
 """The minimum clip limit, as a multiple of MIN_CHANGE_SHARE: the mean of four steps exceeds MIN_CHANGE_SHARE if three
-of them reach the
-limit, and not if two do."""
+steps reach the limit, and does not if only two reach it."""
 MIN_SPREAD_SHARE = 5e-4
 """Minimum spread of the noise, as a share of a step: clocks and schedulers cause as much in runs that only sleep."""
 SCALE_RATE = BLOCK_STEPS / 1000
@@ -68,10 +68,11 @@ class PeerSeries:
 
 
 class PastSeries:
-    """Reduces each phase and the transfer to the median over ranks, at the usual amount of work per step."""
+    """Reduces each phase and the transfer to the median over ranks, corrected to the usual amount of work per step."""
 
     PRIOR_SHARE = 0.02
-    """Relative variation of the work below which time counts as proportional to work: no slope can be measured."""
+    """Relative variation of the work below which time is assumed to be proportional to work, because no slope can be
+    measured."""
     RATE = BLOCK_STEPS / 10_000
     """Weight of the latest block: the slope is learned from the last 10,000 steps."""
 
@@ -86,7 +87,7 @@ class PastSeries:
         """Return median times over ranks, each corrected for more or less work than usual.
 
         The additional time for more work is estimated by ridge regression on earlier blocks. The prior is that time is
-        proportional to work: if work changes for the first time, it explains as much of the change as possible.
+        proportional to work. So the first change of work explains as much of a change of time as possible.
 
         Args:
             phases_ms: [S, R, 5] Times in each phase.
@@ -117,7 +118,7 @@ class PastSeries:
         rate = max(1 / (self._blocks + 1), self.RATE)
         self._work_variance += rate * (float((more**2).mean()) - self._work_variance)
         self._covariance += rate * (((times - self._time_mean[:, None]) * more).mean(axis=1) - self._covariance)
-        # The mean of the work is not updated: a moving reference would shift the corrected times.
+        # Do not update the mean of the work, because a moving reference would shift the corrected times.
         self._time_mean += rate * (corrected.mean(axis=1) - self._time_mean)
         return corrected[..., None]
 
@@ -136,7 +137,7 @@ class Clip:
 
         Args:
             excess: [P, S, R] Values of the block.
-            baseline: [P, R] Level to clip around.
+            baseline: [P, R] Level around which values are clipped.
             step_ms: Typical length of a step.
 
         """

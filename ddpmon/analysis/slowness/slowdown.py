@@ -14,7 +14,7 @@ PatternName = Literal["lasting", "stretch", "steps", "seconds", "irregular", "ra
 Changed = Literal["these", "others", "unknown"]
 
 CERTAIN_Z = 6.0
-"""Number of standard deviations above which a change is not chance; the detector requires about as many."""
+"""Number of standard deviations above which a change is not chance. The detector's thresholds are about as high."""
 EVIDENCE = CERTAIN_Z**2 / 2
 """Log likelihood ratio at which a change of level, up or down, is accepted. The end of a slowdown needs as much
 evidence as its beginning."""
@@ -36,7 +36,7 @@ def gain_without(lost: float, took: float) -> float:
 class Slowdown:
     """A slowdown: some ranks take longer than the others, or all ranks take longer than before.
 
-    Its ranks and `since` identify it from one judgement to the next.
+    The ranks and `since` identify a slowdown from one judgement to the next.
     """
 
     ranks: tuple[int, ...]
@@ -44,26 +44,27 @@ class Slowdown:
     scope: Scope
     """"host": all ranks of one or more hosts. "rotating": one rank after another."""
     phases_ms: Mapping[str, float] = field(hash=False)
-    """Excess of a slow step in each phase over the other ranks; for scope "all" over the past, with "transfer"."""
+    """Excess of a slow step in ms in each phase over the other ranks; for scope "all", in each phase and "transfer"
+    over the past."""
     pattern: PatternName
     since: int
     """Number of the first slow step."""
     since_within: tuple[int, int]
     """95% interval of `since`. Both ends are equal if the step is certain."""
     excess_ms: float
-    """Excess of a slow step in own time (scope "all": in the length of the step)."""
+    """Excess of a slow step in ms in own time; for scope "all", in the length of the step."""
     cost_ms: float
     """Time in ms that the run has lost until step `as_of`."""
     as_of: int
     """Number of the latest step when this description was made."""
     gain: float
-    """Speedup, since step `since`, without this and all other present slowdowns of ranks."""
+    """Speedup since step `since` if this and all other present slowdowns of ranks were fixed."""
     gain_alone: float
-    """Speedup, since step `since`, without this slowdown alone."""
+    """Speedup since step `since` if only this slowdown were fixed."""
     until: int | None = None
     """Number of the last slow step; None while the slowdown lasts."""
     every: float | None = None
-    """Period in steps (pattern "steps") or seconds (pattern "seconds"); for scope "rotating" the steps of a turn."""
+    """Period in steps (pattern "steps") or seconds (pattern "seconds"); for scope "rotating", steps per turn."""
     share: float = 1.0
     """Share of slow steps among the steps from `since` on."""
     changed: Changed = "these"
@@ -75,9 +76,9 @@ class Slowdown:
     began_us: tuple[int, int] = (0, 0)
     """Moments at which the first and the last step of `since_within` began, in µs, by the clock of `World.end_us`."""
     hidden_since: int | None = None
-    """Step from which on noise is too large to tell whether the slowdown continues; None: there is none."""
+    """First step at which noise is too large to tell whether the slowdown continues; None: no such step."""
     work: str = ""
-    """The quantity whose uneven distribution within each step causes it (scope "rotating"): "tokens" or "samples"."""
+    """"tokens" or "samples" if their uneven distribution within each step causes the slowdown (scope "rotating")."""
 
     @cached_property
     def phase(self) -> str:

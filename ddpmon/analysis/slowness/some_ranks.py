@@ -28,7 +28,7 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 SETTLED_STEPS = 150
-"""Number of steps after which the first slow step is final, because more steps would not improve its estimate."""
+"""Number of steps after which the estimate of the first slow step is final, because more steps would not improve it."""
 SEGMENT_ROWS = 300
 """Number of rows before and after a first slow step from which it is estimated."""
 LATEST_STEPS = 50
@@ -63,9 +63,9 @@ class SlowGroup:
         """Columns of other slow ranks."""
 
     def slowdowns(self, ended: Sequence[Slowdown]) -> list[Slowdown]:
-        """Return the present slowdown, and one before it that has ended since the last judgement.
+        """Return the present slowdown, and an earlier slowdown that has ended since the last judgement.
 
-        Slowdowns that had `ended` before may be earlier stretches of a recurring slowdown.
+        The slowdowns in `ended` may be earlier stretches of a recurring slowdown.
         """
         rows, before, series = self.rows, self.before, self.series
         level_ms = before.excess_ms if before and before.share == 1 else None
@@ -116,7 +116,8 @@ class SlowGroup:
         return _Span(begin, end if again.has_ended else len(rows), since, within, until, again.pattern, again.every)
 
     def _rhythm_of_a_phase(self) -> tuple[Stretches, Recurrence] | None:
-        """Return the slow steps of the first phase that is slow at regular intervals, and the rhythm; None if none is.
+        """Return the slow steps of the first phase that is slow at regular intervals, and their rhythm; None if there
+        is none.
 
         Longer and rarer pauses in another phase may hide the rhythm in own time.
         """
@@ -168,7 +169,7 @@ class SlowGroup:
                 begin = rows.index(since)
         until = None
         if end < len(rows):
-            # Search for the last slow step near the end only, because an earlier decrease of the excess is not its end.
+            # Search for the last slow step near the end only, because an earlier decrease of the excess is not the end.
             first, series, size = self._uniform(end - 1, max(begin, end - who.COMPARED_STEPS), upper)
             last = len(series) - 1 - find_onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
             until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)
@@ -205,7 +206,7 @@ class SlowGroup:
             for part in (slice(begin, begin + found.index), slice(begin + found.index, end))
         ]
         short = not who.FEWEST_ROWS <= found.index <= end - begin - who.FEWEST_ROWS
-        # Require that one phase rises while the other one falls: noise may only add to a phase for a while.
+        # Require that one phase rises while the other falls. Noise may only add time to a phase for a while.
         fell, rose = both[0][was] - both[1][was], both[1][now] - both[0][now]
         if short or found.evidence < EVIDENCE or fell < both[0][was] / 2 or rose < both[1][now] / 2:
             return [span]
@@ -241,7 +242,7 @@ class SlowGroup:
                 count = before.share * float(rows.steps[span.begin :][~is_new[span.begin :]].sum()) + added
         else:
             cost = count * loss
-        # The gain is that of fixing these ranks alone, so other slow ranks reduce it.
+        # The gain is that of fixing only these ranks, so other slow ranks reduce the gain.
         gain = gain_without(cost * (alone / loss if loss else 1.0), total)
         return Slowdown(
             ranks=tuple(rows.world.ranks[place] for place in group.columns),
@@ -267,7 +268,8 @@ def _loss_ms(world: World, steps: Ints, columns: Sequence[int], others: Sequence
     """Return the mean time in ms that steps of the window would save without the excess of these ranks.
 
     Returns:
-        The time saved if the other slow ranks are already fixed (at least the second value), and if they stay slow.
+        The time saved if the other slow ranks are already fixed, and the time saved if they stay slow. The first value
+        is at least the second.
 
     """
     if steps[-1] - steps[0] + 1 == len(steps):

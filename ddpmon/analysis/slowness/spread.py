@@ -12,14 +12,15 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.analysis.statistics.excess import sample_of
 
 MEMORY = 25
-"""Maximum number of steps before a contrast that correlated noise lets it depend on."""
+"""Maximum number of earlier steps on which a contrast is assumed to depend, because of correlated noise."""
 PAST_MEMORY = 5
 """MEMORY for the degrees of freedom of series of all ranks. In noise of 15%, a slowdown by 10% was found in 10 of 12
-runs with 5, and in none with 25. Without a fault, 320 runs of 1,500 steps in eight kinds of noise had no signal."""
+runs with PAST_MEMORY 5, and in none with 25. Without a fault, 320 runs of 1,500 steps in eight kinds of noise had no
+signal."""
 FORGET = BLOCK_STEPS / 20_000
 """Weight of the latest block in the measured spread, which covers about the last 20,000 steps."""
 EARLY = 2.0
-"""Weight of the latest of n blocks, as a multiple of 1/n: with 2, the weight of a noisy warm-up falls as 1/n²."""
+"""Weight of the latest of n blocks, as a multiple of 1/n. With 2, the weight of a noisy warm-up decreases as 1/n²."""
 FORGET_SOON = BLOCK_STEPS / 500
 """Weight of the latest block in a second mean over the last 500 steps, which follows growing noise sooner."""
 MAX_SQUARE_RATIO = 12.0
@@ -28,7 +29,8 @@ INDEPENDENT = 1.3
 """Number of independent values in as many steps as a contrast depends on. Overlapping batches are worth up to 1.5 times
 as many as batches side by side (Meketon and Schmeiser, Winter Simulation Conference 1984)."""
 FEW_RANKS = 3
-"""Maximum number of ranks for which the spread is not measured on other ranks: two ranks always differ equally."""
+"""Maximum number of ranks for which the spread is not measured on other ranks, because two ranks always differ
+equally."""
 
 
 def z_of_t(t: Floats, freedom: Floats) -> Floats:
@@ -39,7 +41,8 @@ def z_of_t(t: Floats, freedom: Floats) -> Floats:
 
 
 def uncertain(freedom: Floats, z: Floats) -> Floats:
-    """Return the factor that enlarges a variance so that z is as rare as a t value with these degrees of freedom.
+    """Return the factor by which to enlarge a variance so that a z value is as rare as a t value with `freedom`
+    degrees.
 
     It is the inverse of the approximation in `z_of_t`.
     """
@@ -52,8 +55,8 @@ def mean_correlation(products: Floats | Ints, memory: float) -> float:
     """Return the variance of a weighted sum of correlated steps, as a share of its value for perfect correlation.
 
     Args:
-        products: [S] Sum of the products of weights that are 0, 1, 2, … steps apart; S, S - 1, S - 2, … for a mean.
-        memory: Number of steps within which the noise's correlation falls to 1/e.
+        products: [S] Sums of products of weights that are 0, 1, 2, … steps apart. For a mean, S, S - 1, S - 2, ….
+        memory: Number of steps in which the correlation of the noise falls to 1/e.
 
     """
     first = float(products[0])
@@ -61,7 +64,7 @@ def mean_correlation(products: Floats | Ints, memory: float) -> float:
 
 
 def mean_of_others(values: Floats | Float32s, *, each: bool) -> Floats:
-    """Return the mean over the other ranks for each rank, [..., R]; without `each`, over all ranks, [..., 1]."""
+    """Return the mean over the other ranks for each rank, [..., R]; if not `each`, the mean over all, [..., 1]."""
     total: Floats = values.sum(axis=-1, keepdims=True)
     count = values.shape[-1]
     mean: Floats = (total - values) / (count - 1) if each else total / count
@@ -95,7 +98,7 @@ class _Memory:
 
         Args:
             contrasts: [P, K, R] Contrasts of a block.
-            usual: [P, K, 1] Their mean square.
+            usual: [P, K, 1] Mean square of the contrasts.
             slow: [P, R] True for ranks with a signal.
 
         """
@@ -112,9 +115,9 @@ class _Memory:
 
 
 class PeerSpread:
-    """The spread of a rank's contrasts, measured on those of the other ranks so far.
+    """The spread of a rank's contrasts, measured on the contrasts of the other ranks so far.
 
-    This needs no assumption about the noise, except that it is alike on all ranks without a fault.
+    The only assumption about the noise is that it is similar on all ranks without a fault.
     """
 
     def __init__(self, series: int, ranks: int) -> None:
@@ -172,7 +175,7 @@ class PeerSpread:
 class PastSpread:
     """The spread of contrasts, measured on steps before those on which the present contrasts depend.
 
-    It is used for two or three ranks, and for series of all ranks together, which have no peers.
+    This spread is used for two or three ranks, and for series of all ranks together, which have no peers.
     """
 
     def __init__(self, series: int, columns: int) -> None:
@@ -227,7 +230,8 @@ MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
 
 @cache
 def noise_of_contrasts() -> tuple[Floats, Floats]:
-    """Return the variance of each contrast for white noise of variance 1, and the largest for wandering noise, [K].
+    """Return the variance of each contrast for white noise of variance 1, and the largest variance for wandering noise,
+    [K].
 
     Wandering noise is modelled as a sum of autoregressions, measured by the covariance of different steps of a block.
     The variance that it adds to a contrast, beyond that of white noise, is the maximum over MEMORIES.
@@ -260,7 +264,7 @@ class StepNoise:
         self._each = self._sample.step == 1 and ranks > FEW_RANKS
         self._delay = DELAY if ranks > FEW_RANKS else DELAY_OF_FEW
         self._white = np.zeros((2, series, ranks))
-        """[2, P, R] Variance of white noise: a mean over many steps, and one over the last 500."""
+        """[2, P, R] Variance of white noise: the mean over many steps, and the mean over the last 500."""
         self._now = np.zeros(series)
         """[P] The variance of white noise of all ranks in the latest blocks."""
         self._wandering = np.zeros((2, series, ranks if self._each else 1))
@@ -306,7 +310,8 @@ class StepNoise:
             tails: [P, K] The factor by which heavy tails enlarge a variance.
 
         Returns:
-            [P, K, R] or [P, K, 1] the variance for a typical rank; [P, R] that of each rank as a multiple of it.
+            [P, K, R] or [P, K, 1] the variance for a typical rank; [P, R] the variance of each rank as a multiple of
+            it.
 
         """
         count = most.shape[1]

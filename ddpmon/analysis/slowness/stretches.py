@@ -1,7 +1,7 @@
-"""Stretches of the run over which a series is high, and the rhythm in which they recur: in steps, in seconds, or none.
+"""Stretches of the run over which a series is high, and the rhythm of their recurrence: in steps, in seconds, or none.
 
-In a rhythm, the beginnings of stretches are equally far apart. They must be more regular than each of PERMUTATIONS sets
-of as many random beginnings over the same time (a randomisation test).
+In a rhythm, the beginnings of stretches are equally far apart. A randomisation test decides: the beginnings must be
+more regular than each of PERMUTATIONS sets of as many random beginnings over the same time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Stretches:
     counts: Floats
     """[N] Number of slow steps in each row."""
     single: bool
-    """True if each step was labelled by itself, because slow and usual steps are far apart."""
+    """True if each step was labelled separately, because slow and usual steps differ clearly."""
     known: tuple[tuple[int, int], ...] = ()
     """First and last step of stretches from earlier descriptions."""
 
@@ -87,8 +87,8 @@ def stretches(
     Args:
         rows: The run.
         series: The result of `Excess.series`.
-        start: Row near which it became slow.
-        level_ms: Excess of a slow step as last described, if all steps were slow.
+        start: Row near which the series became slow.
+        level_ms: Excess of a slow step in ms in the last description, if all steps were slow.
 
     """
     values, noise, memory = series
@@ -98,7 +98,8 @@ def stretches(
     variance = np.square(noise) * memory / rows.steps
     slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, 0.0)
     if level_ms and not slow.any():
-        # An earlier description proves that the slowdown began, even if noise now hides that: only its end is open.
+        # An earlier description proves that the slowdown began, even if noise now hides the beginning. Only the end is
+        # unknown.
         slow, _ = _slow_rows(values, variance, rows.steps, start, level_ms, DECISIVE_LIKELIHOOD)
     ends = np.flatnonzero(np.diff(slow.astype(np.int8)) == -1) + 1
     if len(ends) and not slow[-1]:
@@ -120,9 +121,9 @@ def _slow_rows(
         values: [N] The excess.
         variance: [N] Its variance in each row.
         steps: [N] Number of steps in each row.
-        start: Row near which it became slow.
-        level_ms: Excess of a slow step as last described; None if unknown.
-        known: Log likelihood ratio to add at the row `start`, as prior evidence that it is slow.
+        start: Row near which the series became slow.
+        level_ms: Excess of a slow step in ms in the last description; None if unknown.
+        known: Log likelihood ratio to add at the row `start`, as prior evidence that this row is slow.
 
     """
     firsts = [series_median(values[start : start + count]) for count in LEVEL_STEPS]
@@ -146,7 +147,10 @@ def _slow_rows(
 def steps_apart(
     rows: RunRows, values: Floats, noise: Floats, start: int, *, beside_pauses: bool = False
 ) -> Stretches | None:
-    """Label each step by itself; None unless slow and usual steps are far apart and usual ones as fast as the peers.
+    """Label each step separately.
+
+    Return None unless slow and usual steps differ clearly, and usual steps are as fast as the peers.
+
 
     Args:
         rows: The run.
@@ -188,7 +192,10 @@ def steps_apart(
 
 
 def _most_likely(ratios: Floats) -> Bools:
-    """Return the most likely states, True for slow, of a chain with two states, [N] (Viterbi, 1967).
+    """Return the most likely label of each row, [N] (Viterbi, 1967): True for slow, False for usual.
+
+    Each change of label costs EVIDENCE.
+
 
     Args:
         ratios: [N] Log likelihood ratio of slow against usual in each row.
@@ -226,11 +233,12 @@ PREDICTED_SHARE = Threshold(
     why="One stretch in five may be missing, because another rank was slow at that time.",
 )
 BETTER = 0.5
-"""The less likely unit (steps or seconds) is chosen if deviations in it are below this share of the other's."""
+"""The less likely unit (steps or seconds) is chosen if deviations from the rhythm in this unit are below this share of
+the deviations in the other unit."""
 EXACT_STEPS = 0.1
 """Maximum mean deviation, in steps, of a rhythm whose period is a fixed number of steps."""
 PERMUTATIONS = 500
-"""Number of sets of random beginnings that a rhythm must be more regular than."""
+"""Number of sets of random beginnings. A rhythm must be more regular than each set."""
 RECENT_STRETCHES = 64
 """Number of latest stretches from which the rhythm is computed."""
 OUTLASTS = 2
@@ -298,7 +306,7 @@ def recurrence(rows: RunRows, found: Stretches, *, held: bool = False) -> Recurr
 
 
 def _lone(begins: Sequence[int]) -> int:
-    """Return the number of stretches before the rhythm: those at the start that a far longer gap than usual follows."""
+    """Return the number of stretches at the start that are not part of the rhythm, because a far longer gap follows."""
     gaps = np.diff(begins)
     is_usual = gaps <= LONE * np.median(gaps) if len(gaps) else np.ones(0, bool)
     return int(is_usual.argmax()) if is_usual.any() else 0
@@ -344,7 +352,7 @@ def _rhythm(
 
 
 def _unevenness(begins: Floats) -> tuple[Floats, Floats]:
-    """Return each row's mean deviation from the best period of its beginnings, as a share of it, and the period."""
+    """Return how far each row's beginnings deviate from a rhythm (mean, as a share of the period), and the period."""
     gaps = np.diff(begins, axis=1)
     period = np.maximum(np.median(gaps, axis=1, keepdims=True), 1e-9)
     for _ in range(2):

@@ -18,17 +18,18 @@ from ddpmon.analysis.statistics.excess import MOSTLY
 from ddpmon.messages import OWN_PHASES
 
 TOGETHER_STEPS = 16
-"""Maximum distance in steps between first slow steps that count as one change: noise shifts estimates by as much."""
+"""Maximum distance in steps between first slow steps that count as one change, because noise shifts estimates by as
+much."""
 STRONGEST = 32
-"""Number of strongest signals whose first steps are estimated one by one. If hundreds of ranks are slow, the others get
-the first step of one of these."""
+"""Number of strongest signals whose first steps are estimated one by one. If hundreds of ranks are slow, the other
+ranks get the first step of the nearest of these signals."""
 REFINED_STEPS = 200
 """Number of steps before and after a rough estimate that are searched for the first slow step."""
 COMPARED_STEPS, FEWEST_ROWS = 60, 8
 """Number of steps before and after a change whose medians are compared, and minimum number of rows for a median."""
 PLAIN = 6.0
-"""Minimum distance, in median deviations (six are four standard deviations), that assigns a rank without a signal to
-the ranks that changed or to those that did not."""
+"""Minimum distance, in median deviations (six are four standard deviations), between ranks that changed and ranks that
+did not. At this distance, a rank without a signal can be assigned to one of the two."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def slow_groups(rows: RunRows) -> list[Group]:
         columns, changed = _slow_since(rows, first, phase, together)
         joined = set(columns) - taken
         if not joined or len(taken | joined) == len(column):
-            continue  # No rank is new, or no rank would be left as a peer.
+            continue  # No rank is new, or no rank would remain as a peer.
         near = [one for one in found if abs(one.first - first) <= TOGETHER_STEPS]
         alike = (one for one in near if phase is None or one.phase in {phase, None})
         joins = next((one for one in alike if _are_as_slow(rows, sorted(joined), one, taken)), None)
@@ -109,7 +110,7 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
 def _changes(rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]]) -> list[_Change]:
     """Return the changes behind the signals of columns, the strongest first.
 
-    Only the strongest signals are analysed; each of the others gets the change of the nearest strong signal.
+    Only the strongest signals are analysed. Each other signal gets the change of the nearest strong signal.
     """
     known: list[tuple[Signal, _Change]] = []
     for column, candidates in signals[:STRONGEST]:
@@ -128,8 +129,8 @@ def _changes(rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]]) 
 def _change(rows: RunRows, column: int | None, signal: Signal) -> _Change | None:
     """Return the change behind a signal, with its most likely first step; None if own time does not show it.
 
-    The detector subtracts its share of own time from each phase, so a phase also seems slower if other phases became
-    faster. Therefore the times themselves decide which phase changed, and in which direction.
+    The detector subtracts the usual share of own time from each phase, so a phase also seems slower if other phases
+    became faster. Therefore the times themselves decide which phase changed, and in which direction.
     """
     near = rows.index(signal.step)
     begin = max(0, min(rows.index(signal.step - REFINED_STEPS), near - FEWEST_ROWS))
@@ -183,7 +184,7 @@ def _is_of(one: Slowdown, column: int | None, rows: RunRows) -> bool:
 
 
 def _clusters(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
-    """Yield groups of changes whose first steps are close; changes in clearly different phases are separated."""
+    """Yield groups of changes with close first steps. Changes in clearly different phases form separate groups."""
     cluster: list[_Change] = []
     for change in [*sorted(changes, key=lambda one: one.step), None]:
         if cluster and (change is None or change.step - cluster[-1].step > TOGETHER_STEPS):
@@ -212,7 +213,7 @@ def _slow_since(
         return (), "unknown"  # A few steps later, a comparison with their past shows which of the two changed.
     rises, strays = _rises(rows, at, phase)
     if not len(rises) or len(rises) in {len(up), len(down)}:
-        # There is no past to compare with: name those with a signal that have at least half of the largest excess.
+        # There is no past to compare with: name ranks with a signal that have at least half of the largest excess.
         if 1 < len(up) < len(rows.world.ranks):
             levels = _levels(rows, up, first)
             up = [column for column, level in zip(up, levels.tolist(), strict=True) if level >= levels.max() / 2]
@@ -222,7 +223,8 @@ def _slow_since(
         low = series_median(rises[down] if down else np.delete(rises, up))
     else:  # Only the median of all ranks has a signal: at least a quarter of the ranks rose.
         high, low = float(np.quantile(rises, 0.75)), 0.0
-    # The spread within both sides is the noise. If it hides the difference between them, only signals count.
+    # The noise is the spread within each side (slow ranks, usual ranks). If it hides their difference, only signals
+    # count.
     noise = max(strays, series_median(np.minimum(np.abs(rises - high), np.abs(rises - low))))
     apart = max((high - low) / 2, PLAIN * noise)
     # A rank that is close to neither side counts as not slow for now.
@@ -233,7 +235,7 @@ def _slow_since(
     slow = np.flatnonzero(is_slow).tolist()
     if high > -low:
         return slow, "these"
-    # The others became faster. If they are a minority, most ranks are as before, and none of them is a straggler.
+    # The other ranks became faster. If they are a minority, most ranks are as before, so these are no stragglers.
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
@@ -241,8 +243,8 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
     """Compare the medians of a phase, or of own time, of each rank before a row and from it on.
 
     Returns:
-        [R] the rises, empty if there are too few rows before or after; and a rise's standard error, as a median
-        deviation.
+        [R] the rises, empty if there are too few rows before or after; and the standard error of a rise, expressed as a
+        median deviation.
 
     """
     if at < FEWEST_ROWS or len(rows) - at < FEWEST_ROWS:
@@ -260,7 +262,7 @@ def _rises(rows: RunRows, at: int, phase: str | None) -> tuple[Floats, float]:
 
 
 def scope_of_columns(columns: Sequence[int], ranks: Sequence[int], hosts: Mapping[int, str]) -> Scope:
-    """Return the scope of these columns: "rank" for one, "host" for all ranks of some hosts, else "ranks"."""
+    """Return the scope of these columns: "rank" for one rank, "host" for all ranks of some hosts, otherwise "ranks"."""
     if len(columns) == 1:
         return "rank"
     mine = {hosts.get(ranks[place]) for place in columns}
