@@ -14,7 +14,7 @@ DISCARD = 9
 
 
 def split(endpoint: str) -> tuple[str, int]:
-    """Parse HOST:PORT into ("127.0.0.1", 9846), or [::1]:9846 into ("::1", 9846). Raise ValueError if it is neither."""
+    """Parse HOST:PORT into ("127.0.0.1", 9846), or [::1]:9846 into ("::1", 9846). Raise ValueError for other text."""
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
@@ -34,7 +34,7 @@ def bracketed(host: str) -> str:
 def own_towards(host: str, port: int, family: int = socket.AF_UNSPEC) -> str:
     """Return this machine's address on the route to a host. Raise OSError if there is no route.
 
-    Connecting a UDP socket, as this does, sends nothing.
+    The function connects a UDP socket, which sends nothing over the network.
     """
     try:
         chosen_family, kind, _, _, address = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]

@@ -23,7 +23,8 @@ class Cgroup(NamedTuple):
 def cgroups_of(controller: str, proc: Path = PROC_ROOT) -> list[Cgroup]:
     """Return the cgroups of this process under a controller ("memory", "cpu"), the closest first.
 
-    For version 1, only the closest is returned. If there is one, no cgroup of version 2 has that controller.
+    Of cgroup version 1, only the closest cgroup is returned. If a cgroup of version 1 has the controller, no cgroup of
+    version 2 has it.
     """
     paths: dict[str, str] = {}
     for line in read(proc / "self/cgroup").splitlines():

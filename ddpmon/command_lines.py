@@ -11,9 +11,9 @@ _LONG_WITH_VALUE = "--check-hash-based-pycs"
 
 
 def split(words: Sequence[str]) -> tuple[set[str], list[str]]:
-    """Return the letters of the interpreter's flags, and the words from the script, "-m" or "-c" on.
+    """Return the letters of the interpreter's flags, and the words that follow the flags.
 
-    words: The whole command line, with the interpreter.
+    These words begin with the script, with "-m" or with "-c". words: The whole command line, with the interpreter.
     """
     flags: set[str] = set()
     place = 1

@@ -45,7 +45,7 @@ def _read(run: Run) -> tuple[World, list[Finding]]:
 
 
 def diff(a: Run, b: Run, comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain values; those that were not measured are None."""
+    """Return a comparison as plain values. A value that was not measured is None."""
     losses = comparison.losses
     return {
         "schema": COMPARISON_SCHEMA,

@@ -91,7 +91,7 @@ class Config:
     replacements for that screen only."""
     themes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     errors: tuple[SettingError, ...] = ()
-    """An error for each key, or for the whole file, that cannot be used. What the file says there is left out."""
+    """An error for each key that cannot be used, or one for the whole file. The other fields leave out these keys."""
 
     @property
     def exists(self) -> bool:
@@ -140,7 +140,7 @@ def path() -> Path | None:
 
 
 def current() -> Config:
-    """Return the values of the file and its errors; nothing if there is no file."""
+    """Return the values and the errors of the config file; a `Config` without any if there is no file."""
     place = path()
     return Config(Path()) if place is None else _read(place)
 
@@ -250,7 +250,7 @@ def errors(environ: Mapping[str, str]) -> Iterator[SettingError]:
 
 
 _applied: set[str] = set()
-"""Variables whose value is from the file."""
+"""Environment variables that `apply` has set to a value from the config file."""
 
 
 def with_origin(text: str) -> str:

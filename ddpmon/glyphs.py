@@ -33,7 +33,7 @@ def started_with() -> dict[str, str]:
 
 @cache  # Cached, because the value is constant and takes milliseconds to read on some systems.
 def _ctype_at_start() -> str | None:
-    """Return the LC_CTYPE at the process's start; None if the system does not tell."""
+    """Return the LC_CTYPE at the process's start; None if it is unknown."""
     at_start = proc.environment("self")
     return at_start.get("LC_CTYPE", "") if at_start else None
 

@@ -37,7 +37,7 @@ def ms(value: float | None) -> str:
 
 
 def aligned_ms(value: float | None, digits: int) -> str:
-    """Format milliseconds with so many decimals, so that numbers align in a column."""
+    """Format milliseconds with `digits` decimals, so that numbers align in a column."""
     if (special := _special(value)) is not None or value is None:
         return special or NONE
     return f"{value:.{digits}f}" if abs(value) < 99_999.5 else f"{value:.0e}"
@@ -87,7 +87,7 @@ def percent(fraction: float | None) -> str:
 
 
 def over(fraction: float | None) -> str:
-    """Format how far a value is above or below another, as a fraction of that: +17.4%, -0.3%."""
+    """Format the relative difference of two values as a signed percentage: +17.4%, -0.3%."""
     if (special := _special(fraction)) is not None or fraction is None:
         return special or NONE
     return f"{100 * fraction:+.1f}%" if abs(fraction) < 9.995 else f"x{fraction + 1:.0f}" if fraction < 1e4 else ">x999"

@@ -26,7 +26,8 @@ _STAT_FIELDS = 50
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES = 65_536
 _LEAST_PIECE_BYTES = 2048
-"""The kernel returns long files in pieces of whole lines, which fill a page nearly. A shorter piece is the last one."""
+"""A read that returns fewer bytes has reached the end of the file: the kernel returns a long file in pieces of whole
+lines, each of nearly one page."""
 
 
 def read(path: str) -> bytes:
@@ -49,7 +50,9 @@ def read(path: str) -> bytes:
 
 
 def numbers_in(path: str, mark: bytes, *names: bytes) -> list[int]:
-    """Return the numbers after these names and a mark in lines of a file, as far as it has them."""
+    """Return the numbers from the lines NAME MARK NUMBER of a file, in the order of its lines. Missing names are
+    skipped.
+    """
     rows = (line.partition(mark) for line in read(path).splitlines())
     return [int(value.split()[0]) for name, _, value in rows if name in names and value.strip()[:1].isdigit()]
 
@@ -98,7 +101,7 @@ class Process:
         """Return whether this process is alive, and its pid does not belong to a later process."""
         its = stat(self.pid)
         if its is None:
-            # Reading fails without a free descriptor; then any process with this pid counts.
+            # /proc cannot be read without a free descriptor. Then any process with this pid counts as this one.
             return exists(self.pid)
         return its.alive and its.start_ticks == self.start_ticks
 
@@ -325,7 +328,9 @@ def ptrace_scope() -> int:
 
 @functools.cache
 def boot_id() -> str:
-    """Return the identity of this boot of the machine. It is read once: later, no descriptor may be free."""
+    """Return the identity of this boot of the machine. It is read only once, because a later read may find no free
+    descriptor.
+    """
     return read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 

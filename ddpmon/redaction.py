@@ -217,8 +217,8 @@ def _redact_word(word: str) -> str:
 def _replaced(pattern: re.Pattern[str], hide: Callable[[re.Match[str]], tuple[str, int] | None], text: str) -> str:
     """Replace the secrets that `hide` finds in matches of a pattern.
 
-    `hide` returns the replacement of a match and its end in the text. If it returns None, the search continues after
-    the name, because what follows may be a name too.
+    `hide` returns the replacement of a match, and the match's end in the text. If `hide` returns None, the search
+    continues after the name of the match, because the next word may be a name too.
     """
     parts: list[str] = []
     done = at = 0

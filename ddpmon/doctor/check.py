@@ -26,7 +26,7 @@ class Check:
     text: str
     """Result, without a full stop."""
     way_out: str = ""
-    """What to do about the problem; "" where there is none or `text` says it."""
+    """What to do about the problem; "" if the check passed, or if `text` says what to do."""
 
 
 def ok(about: str, text: str) -> Check:

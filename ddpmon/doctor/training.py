@@ -21,11 +21,11 @@ from ddpmon.launch.spec import check_torch
 ASKED_S = 120.0
 """Time limit in seconds for importing torch, long enough for a network file system with an empty cache."""
 OLDEST = (2, 4)
-"""The oldest torch for which `benchmarks/versions.py` compared weights."""
+"""The oldest torch with which `benchmarks/versions.py` checked that ddpmon does not change the weights."""
 DRIVER = Path("/dev/nvidiactl")
 """Device file that exists where processes can reach NVIDIA's driver."""
 _NOWHERE = "doctor"
-"""Run id for the probe in that interpreter. No such run exists, so the probe finds no hub and sends nothing."""
+"""Run id for the probe in the interpreter that examines torch. No such run exists, so the probe sends nothing."""
 
 _QUESTIONS = """
 import json, sys

@@ -81,14 +81,14 @@ def _alone(run_id: str) -> Iterator[None]:
     except FileNotFoundError:
         raise RunNotFoundError(f"no run {run_id}; ddpmon ls lists all runs") from None
     try:
-        lock_within(lock, LOCK_S)  # On failure, go on: a supervisor must not hang if another writer was stopped.
+        lock_within(lock, LOCK_S)  # Continue without the lock: a supervisor must not hang on a stopped writer.
         yield
     finally:
         os.close(lock)
 
 
 def rename(run: Run, name: str) -> Run:
-    """Give a run another name, whether or not it has ended; return the run as it is now.
+    """Rename a run, which may be running or may have ended; return the changed run.
 
     Raises:
         UsageError: The name is invalid, or another run has it.

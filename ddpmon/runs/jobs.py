@@ -29,7 +29,7 @@ class Job:
 
         Args:
             name: The job, as `tasks.Task` names it.
-            wait: Wait for the lock; otherwise raise BlockingIOError if another process has it.
+            wait: Wait for the lock. If False, raise BlockingIOError if another process has the lock.
 
         Raises:
             UnsafePathError: Another user could replace the file.

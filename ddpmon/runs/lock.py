@@ -1,8 +1,8 @@
 """The lock that a run's supervisor holds until it ends, which proves that it is alive. Standard library only.
 
-It is a flock on `supervisor.lock` in the run's folder. The kernel releases it however its holder ends. It is visible
-from every pid namespace of the machine and, on network file systems that forward locks (NFS, GPFS, Lustre mounted with
-flock), from every machine.
+The lock is a flock on `supervisor.lock` in the run's folder. The kernel releases the lock when the supervisor ends, in
+whichever way. The lock is visible from every pid namespace of the machine. On network file systems that forward locks
+(NFS, GPFS, Lustre mounted with flock), it is visible from every machine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def hold(run_id: str) -> int:
 
 
 def lock_within(file: int, seconds: float) -> bool:
-    """Lock a file, and wait at most so long while another process has it; return False if it still has it.
+    """Lock a file, and wait up to `seconds` for another process to release it. Return False if that takes longer.
 
-    On a file system without locks, this does nothing, and returns True.
+    On a file system without locks, the function does nothing, and returns True.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -63,7 +63,7 @@ def held(run_id: str) -> bool:
 def lock_held(run_id: str) -> bool | None:
     """Return whether a supervisor of a run is alive; None if that is unknown.
 
-    It is unknown if no supervisor ever took the lock, or if the file system has no locks.
+    The answer is unknown if no supervisor ever took the lock, or if the file system has no locks.
     """
     try:
         file = os.open(_path(run_id), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -29,7 +29,7 @@ CHUNK = 64 * 1024
 MAX_LINE_CHARS = 1_000
 _BREAK = re.compile(r"\r\n|\n")
 _AHEAD = 64
-"""Number of following entries in which a line with the same text is searched."""
+"""Number of entries in which `fold` searches for a line with the same text."""
 LAUNCHER = -1
 """Number that stands for the launcher in place of a rank."""
 STREAMS = ("out", "err", "launcher")
@@ -80,9 +80,9 @@ def written(entry: FoldedLine, world_size: int, *, labelled: bool = True) -> str
 def fold(before: list[FoldedLine], new: list[Said]) -> list[FoldedLine]:
     """Fold new lines into the entries `before`, which may get more ranks; return the entries that are added.
 
-    A line joins the next entry with the same text that its rank has not passed. Otherwise it becomes an entry of its
-    own, before the next entry that its rank will join. Streams are folded one by one, because it is unknown which came
-    first.
+    Each rank moves through the entries in their order. A line joins the next entry with the same text after the rank's
+    last entry. If there is none, the line becomes a new entry, before the next entry that one of the rank's later lines
+    joins. Streams are folded one by one, because their order in time is unknown.
     """
     entries = list(before)
     first = len(before)

@@ -10,7 +10,10 @@ from ddpmon.runs.run import Run, load
 
 
 def all_ids() -> list[str]:
-    """Return the ids of all runs of this user, oldest first, including unreadable ones, but none being deleted."""
+    """Return the ids of all runs of this user, oldest first. Unreadable runs are included.
+
+    Runs that another command is deleting are left out.
+    """
     try:
         entries = [entry for entry in runs_dir().iterdir() if not entry.name.startswith(".")]
     except OSError:

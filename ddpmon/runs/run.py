@@ -22,7 +22,7 @@ YEAR_10000 = 253_402_300_800.0
 STOPPED_CODE = 130
 """Exit code of a run that was stopped, in whichever way: the same as after Ctrl-C."""
 STARTING_RUN_S = 10.0
-"""Seconds after its creation for which a run without a supervisor counts as starting."""
+"""Age of a run, in seconds, up to which a run without a supervisor counts as starting."""
 ENTERING = "entering"
 """A debugger is injecting the probe."""
 WAITING = "waiting"
@@ -87,9 +87,10 @@ class Run:
     ended_at: float | None = None
     exit_code: int | None = None
     job: str = ""
-    """The job of which this run is one machine's part, if `ddpmon exec` is started for each of its ranks; "": none."""
+    """Id of the job that this run belongs to, if a launcher starts `ddpmon exec` for each rank; "" otherwise. The run
+    contains the job's ranks on this machine."""
     job_rank: int | None = None
-    """In a job: the rank of the command that started this run; other ranks joined it later."""
+    """If `job` is set: the rank whose `ddpmon exec` started this run. The other ranks joined the run later."""
     command_code: int | None = None
     """Exit code of the run's own command if it ended while members of the job went on."""
     error: str | None = None
@@ -108,24 +109,24 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that were set for the run, in addition to those of the process that started it."""
     notes: list[str] = field(default_factory=list)
-    """Messages about requests that cannot be met, one line each."""
+    """Messages about options of the user that cannot take effect, one line each."""
     pid_namespace: str = ""
-    """The pid namespace in which its pids are valid, as `pid_namespace()` returns it; "": unknown."""
+    """The pid namespace in which the run's pids are valid, as `pid_namespace()` returns it; "": unknown."""
     hub_at: str = ""
     """HOST:PORT of the root hub of the job, if `--hub` gave it; "": the hubs of several machines find each other."""
     hub_is_here: bool = False
-    """True if that root hub is on this machine, so that the others connect to it."""
+    """True if the root hub at `hub_at` is on this machine. The hubs of the other machines connect to it."""
     hides: bool = False
     """True if values of `argv`, `script_args` or `environment` are hidden here; `with_secrets` returns them."""
     attached: list[Attached] = field(default_factory=list)
-    """The run's ranks here, if they ran before ddpmon attached. `agent` is then their launcher, if that forwards
-    signals."""
+    """The run's ranks on this machine, if they ran before ddpmon attached. `agent` is then the launcher of these ranks,
+    provided that it forwards signals."""
     detaching: bool = False
     """True if removing the probe was requested."""
     detached_at: float | None = None
     """When the probe was removed, as Unix time; the job went on."""
     created_boot_s: float = 0.0
-    """Creation time by CLOCK_BOOTTIME, which cannot be set; 0.0: an older ddpmon did not write it."""
+    """Creation time in seconds of CLOCK_BOOTTIME, which nobody can set; 0.0: an older ddpmon did not write it."""
 
     def unix_now(self) -> float:
         """Return the current Unix time by the clock of `created_at`, even if the system's clock was set meanwhile."""
@@ -136,7 +137,7 @@ class Run:
 
     @property
     def took_s(self) -> float | None:
-        """Return how many seconds the run took; None if it has not ended, or if the clock was set back meanwhile."""
+        """Return how many seconds the run took; None if the run has not ended, or the clock was set back during it."""
         return self.ended_at - self.created_at if self.ended_at and self.ended_at >= self.created_at else None
 
     @property
@@ -146,19 +147,19 @@ class Run:
 
     @property
     def winding_down_at(self) -> float | None:
-        """Return the Unix time at which its ranks were asked to end; None if never. No later exit is a failure."""
+        """Return the Unix time at which the ranks were asked to end; None if never. A later exit is not a failure."""
         return min((at for at in (self.stopping_at, self.launcher_killed_at) if at is not None), default=None)
 
     @property
     def kill_at(self) -> float | None:
-        """Return the Unix time at which the grace of its ranks ends; None if they were not asked to end."""
+        """Return the Unix time at which the ranks' grace ends; None if the ranks were not asked to end."""
         if self.winding_down_at is None:
             return None
         return min(self.winding_down_at + self.grace_s, self.grace_ended_at or math.inf)
 
     @property
     def winding_down(self) -> bool:
-        """Return whether its ranks were asked to end."""
+        """Return whether the run's ranks were asked to end."""
         return self.stopping or self.launcher_killed_at is not None
 
     @property
@@ -167,7 +168,7 @@ class Run:
         return "torchrun" if self.world_size else "the command"
 
     def grace_left_s(self) -> float | None:
-        """Return how many seconds the ranks still have after they were asked to end; None if they were not."""
+        """Return how many seconds of grace the ranks have left; None if the ranks were not asked to end."""
         return None if self.kill_at is None else max(0.0, min(self.grace_s, self.kill_at - time.time()))
 
     @property
@@ -176,12 +177,12 @@ class Run:
         return PidSpace(self.host, self.boot_id, self.pid_namespace).sight()
 
     def supervised(self) -> bool:
-        """Return whether its supervisor is certainly alive, on this or another machine."""
+        """Return whether the run's supervisor is certainly alive, on this or another machine."""
         ours = self.sight is Sight.PIDS and self.supervisor is not None and self.supervisor.alive()
         return ours or held(self.id)
 
     def lost(self) -> bool:
-        """Return whether the run's end was not recorded and its supervisor is gone: killed, or by a reboot."""
+        """Return whether the supervisor is gone, because of SIGKILL or a reboot, and has not recorded the run's end."""
         return not self.ended and self.state() == "lost"
 
     def state(self) -> str:
@@ -194,7 +195,7 @@ class Run:
             if (self.supervisor is None and time.time() - self.created_at < STARTING_RUN_S) or self.supervised():
                 return "running"
             now = self
-            with contextlib.suppress(RunNotFoundError):  # The run may have ended since this object was read.
+            with contextlib.suppress(RunNotFoundError):  # The run may have ended since run.json was read.
                 now = load(self.id)
             return now.state() if now.ended else self._unsupervised()
         if self.detached_at is not None:
@@ -207,7 +208,7 @@ class Run:
 
     @property
     def shell_code(self) -> int | None:
-        """Return the exit code for the shell, screens and reports; a stopped run has the same as after Ctrl-C."""
+        """Return the exit code for the shell, screens and reports. A stopped run has the exit code of Ctrl-C, 130."""
         return STOPPED_CODE if self.ended and self.stopping else self.exit_code
 
     def _unsupervised(self) -> str:

@@ -14,7 +14,7 @@ from ddpmon.runs.run import Run
 
 @dataclass(frozen=True)
 class _Secrets:
-    """Contents of secrets.json: those fields of a run that may contain secrets, with nothing hidden."""
+    """Contents of secrets.json: the fields of a run that may contain secrets, with their real values."""
 
     argv: list[str]
     script_args: list[str]

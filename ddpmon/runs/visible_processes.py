@@ -16,20 +16,20 @@ _LOCAL = frozenset(
         "tmpfs", "ramfs", "overlay", "aufs", "squashfs", "vfat", "exfat", "ntfs3",
     }
 )  # fmt: skip
-"""File systems that only one kernel writes to. All others count as shared: NFS, CIFS, Lustre, GPFS, FUSE, 9p. On a
-shared one, it is also uncertain whether one process sees what another has mapped, which SQLite's write-ahead log needs
+"""File systems that only one kernel writes to. All others count as shared: NFS, CIFS, Lustre, GPFS, FUSE, 9p. SQLite's
+write-ahead log needs memory that all its processes map, and shared file systems may not provide it
 (sqlite.org/wal.html)."""
 
 
 class Sight(Enum):
-    """How much of another place's processes is visible from here."""
+    """Degree to which this process can see the processes of a run, which may be on another machine."""
 
     PIDS = "pids"
     """The same pids are valid here: processes can be seen and signalled."""
     KERNEL = "kernel"
-    """The same kernel but another pid namespace: a lock shows who lives, but no process can be signalled."""
+    """The same kernel but another pid namespace: a lock shows that a process lives, but nothing can signal it."""
     NONE = "none"
-    """Another machine, or this one before it was restarted."""
+    """Another machine, or this machine before its last reboot."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PidSpace:
     pid_namespace: str = ""
 
     def sight(self) -> Sight:
-        """Return how much of its processes is visible from here."""
+        """Return how much of the processes in this scope is visible from here."""
         ours = here()
         if self.boot_id != ours.boot_id or (not self.boot_id and self.host != ours.host):
             return Sight.NONE
