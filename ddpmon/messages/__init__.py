@@ -7,11 +7,12 @@
 - Between viewers and hub: `view_requests` declares the requests, `viewers` the snapshot, `rank_view` its row of a rank,
   `view_parts` its parts that are sent on request, `cells` the byte values of its charts, `changes` its delta encoding.
 - Encoding: `wire` encodes, decodes and checks messages.
-- Files: `folder` describes the files that ranks leave in the run's folder, `guarded_socket` connects to its sockets.
+- Files: `folder` describes the files that ranks write to the run's folder, `guarded_socket` connects to a run's
+  sockets.
 
-Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that
-both directions of version skew decode. A damaged frame can still decode, so the structs declare the ranges of their
-fields, and check that these fit together. A message with an invalid value is refused as a whole.
+Encoding is msgpack through msgspec, structs as arrays. Fields are only ever appended, with defaults, so that old and
+new versions can decode each other's messages. A damaged frame can still decode, so the structs declare the ranges of
+their fields, and check that the fields fit together. A message with an invalid value is refused as a whole.
 
 Clocks: `_us` times are CLOCK_MONOTONIC of the sending node in microseconds; `_at` times are Unix seconds.
 Times inside a step are whole microseconds.

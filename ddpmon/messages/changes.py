@@ -1,7 +1,7 @@
 """Delta encoding of snapshots: the fields that changed since the snapshot that a viewer has, compressed.
 
-Changed ranks are sent as columns, one per field. A rank that is in no column is unchanged for the viewer. In a large
-world, each answer updates only some of the ranks; `hub.changes` selects them.
+Changed ranks are sent as columns, one per field. The viewer keeps its old values for a rank that is in no column. In a
+large world, each answer updates only some of the ranks; `hub.changes` selects these ranks.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Changes(msgspec.Struct, array_like=True, tag="changes"):
     base: int
     """Version of the snapshot to which the changes apply, or 0 if the answer is a whole snapshot."""
     epoch: str
-    """Epoch of the hub that counts these versions."""
+    """Epoch of the hub process that counts the snapshot versions."""
     packed: bytes
 
 
 class Tail(msgspec.Struct, array_like=True, frozen=True):
-    """New end of a series: its first `kept` points stay, and `rest` follows them."""
+    """New end of a series: the first `kept` points of the viewer's series stay, and the points in `rest` follow."""
 
     kept: Count
     rest: Series
@@ -59,7 +59,7 @@ Columns: Any = msgspec.defstruct(
         *_optional(Sample, ("time_us",), column=True),
     ],
 )
-"""Some ranks, and a column of values for each field that changed in at least one of them."""
+"""Some ranks, and a column of values for each field that changed in at least one of these ranks."""
 Changed: Any = msgspec.defstruct(
     "Changed",
     [
@@ -71,7 +71,7 @@ Changed: Any = msgspec.defstruct(
 """Changed fields of a snapshot, and the changed ranks as `Columns`."""
 
 SAMPLE_COLUMNS = tuple(name for name in Sample.__struct_fields__ if name != "time_us")
-"""Fields of a rank's sample, each of which is a column of `Columns`."""
+"""Fields of a rank's sample. Each of these fields is a column of `Columns`."""
 NO_SAMPLE = Sample(0)
 """Placeholder for the sample of a rank that has none."""
 

@@ -1,6 +1,6 @@
 """Competitors of a rank: programs on its cores and the CPU quota of its container, other processes on its GPU.
 
-Errors that the driver of its GPU reports are here too.
+Errors that the driver of the rank's GPU reports are here too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Cores = Annotated[float, Meta(ge=0, le=MAX_CORES)]
 
 
 class CpuProgram(msgspec.Struct, array_like=True, frozen=True):
-    """A process that used the cores on which the rank may run, and is neither a rank nor a DataLoader worker."""
+    """A process that used the CPU cores on which the rank may run. It is neither a rank nor a DataLoader worker."""
 
     pid: Pid
     name: Name
     cores: Cores
-    """Mean number of cores that the process kept busy over the last second or seconds."""
+    """Mean number of cores that the process kept busy over the last few seconds."""
 
     @property
     def title(self) -> str:
@@ -32,10 +32,10 @@ class CpuProgram(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CpuRivals(msgspec.Struct, array_like=True, frozen=True):
-    """Competitors for a rank's cores, measured when the rank last waited for a core."""
+    """Competitors for a rank's CPU cores, measured when the rank last waited for a core."""
 
     programs: Annotated[list[CpuProgram], Meta(max_length=MAX_CPU_PROGRAMS)] = []
-    """Other programs on these cores, the busiest first."""
+    """Other programs on the rank's cores, the busiest first."""
     quota_cores: Cores = 0.0
     """Number of cores that the quota of the rank's container allows (cgroup's cpu.max), or 0 if there is no quota."""
     throttled_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
@@ -56,13 +56,13 @@ class GpuUser(msgspec.Struct, array_like=True, frozen=True):
 
     pid: Pid
     name: Name = ""
-    """Name of its program, or "" if unknown."""
+    """Name of the process's program, or "" if unknown."""
     used_bytes: Micros = 0
-    """GPU memory that it uses, in bytes, or 0 if unknown."""
+    """GPU memory that the process uses, in bytes, or 0 if unknown."""
     of_run: bool = False
-    """True if it belongs to the same run as the rank."""
+    """True if the process belongs to the same run as the rank."""
     left_over: bool = False
-    """True if it is a rank of another run whose launcher has ended."""
+    """True if the process is a rank of another run whose launcher has ended."""
     rank: Annotated[int, Meta(ge=NO_USER_RANK, lt=MAX_WORLD)] = NO_USER_RANK
     """Rank number if the process is a rank, else NO_USER_RANK. Hubs set it."""
 

@@ -15,14 +15,14 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U00([0-9a-f]{6}))")
 
 
 def parse_frames(dump: bytes, places: Places) -> tuple[list[str], list[int]]:
-    """Parse the dump of one thread, without frames of ddpmon and of Python's import machinery.
+    """Parse the stack dump of one thread. Leave out frames of ddpmon and of Python's import machinery.
 
     Args:
         dump: text that faulthandler wrote. A last line without a line end is incomplete and ignored.
-        places: folders of ddpmon and of libraries, by which their files are distinguished from the script's own.
+        places: folders of ddpmon and of libraries, to distinguish their files from the script's own.
 
     Returns:
-        The frames as `Stack.frames` holds them, innermost first, and the indices of those outside libraries.
+        The frames in the form of `Stack.frames`, innermost first, and the indices of the frames outside libraries.
 
     """
     stack_frames: list[str] = []

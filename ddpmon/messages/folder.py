@@ -1,4 +1,4 @@
-"""Files that a rank leaves in its run's folder, for a hub that gets no messages from it: their names and formats.
+"""Names and formats of the files that a rank writes to its run's folder, for a hub that gets no messages from the rank.
 
 stacks/PID.stack   Python stack of the thread that received STACK_SIGNAL, written when the signal arrives
 stacks/PID.json    the `Places` that are needed to read this stack, and the thread to signal
@@ -33,7 +33,7 @@ def pack_tail(frames: Iterable[bytes]) -> bytes:
 
 
 def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
-    """Return the frames of a tail file up to its first damaged byte, and what is wrong there or ""."""
+    """Return the frames of a tail file up to its first damaged byte, and a text that describes the damage, or ""."""
     if not content.startswith(_MAGIC):
         return [], "the file does not begin like a file of a rank"
     frames: list[bytes] = []
@@ -49,14 +49,14 @@ def unpack_tail(content: bytes) -> tuple[list[bytes], str]:
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Folders that are needed to name the files in a rank's stack. Each ends in a separator."""
+    """Folders that are needed to name the files in a rank's stack. The path of each folder ends in a separator."""
 
     ours: str
-    """Folder of ddpmon, whose frames are left out."""
+    """Folder of ddpmon. Frames in its files are left out of stacks."""
     libraries: Sequence[str]
     """Folders of the standard library, and of packages installed beside torch."""
     folders: Sequence[str]
-    """Folders of sys.path: a file's name is relative to the longest of them that contains it."""
+    """Folders of sys.path. A file's name is relative to the longest of these folders that contains the file."""
     thread: int = 0
     """Kernel thread id of the training thread, or 0 if the main thread trains."""
 

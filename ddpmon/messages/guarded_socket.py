@@ -1,8 +1,9 @@
 """Connections to the sockets of a run, only through a folder that belongs to this user alone.
 
-The folder lies where cleaners may delete it and other users may create files. So it is opened and checked through a
-descriptor, and the socket is reached through the same descriptor. If the path is replaced later, a reconnect of
-ZeroMQ still leads into the folder that was checked, where only this user (and root) can create a socket.
+The folder is in a shared place such as /tmp, where cleanup services may delete it and other users may create files. So
+ddpmon opens and checks the folder through a descriptor, and connects to the socket through the same descriptor. If the
+path is replaced later, a reconnect of ZeroMQ still leads into the folder that was checked, where only this user (and
+root) can create a socket.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ _IPC = "ipc://"
 
 
 class GuardedSocket:
-    """Connects a socket to an address, and connects it again when the folder of that address has been replaced."""
+    """Connects a ZeroMQ socket to an address, and connects it again when the address's folder has been replaced."""
 
     def __init__(self, socket: zmq.Socket[bytes], address: str) -> None:
         self._socket = socket
         self._folder, _, self._name = address.removeprefix(_IPC).rpartition("/")
         self._descriptor = -1
         self._connected_folder: tuple[int, int] | None = None
-        """Device and inode of the folder behind the descriptor."""
+        """Device and inode of the folder that the descriptor refers to."""
 
     def reconnect(self) -> bool:
-        """Connect if the folder is new and safe, and return whether it did. Messages sent before may then be lost."""
+        """Connect if the folder is new and safe, and return whether a connection was made. If so, messages sent before
+        may be lost.
+        """
         identity = folder_identity(self._folder)
         if identity is None or identity == self._connected_folder:
             return False  # If the folder is gone, an existing connection works without it.
@@ -55,7 +58,7 @@ class GuardedSocket:
 
 
 def folder_problem(folder: str, status: os.stat_result | None = None) -> str:
-    """Return in one line why a folder of sockets is unsafe, or "" if it is safe or does not exist."""
+    """Return one line that says why a folder of sockets is unsafe, or "" if the folder is safe or does not exist."""
     if status is None:
         try:
             status = os.lstat(folder)
@@ -84,7 +87,7 @@ def opened_folder(folder: str) -> int | None:
 
 
 def folder_identity(place: str | int) -> tuple[int, int] | None:
-    """Return device and inode of the folder at a path or behind a descriptor, or None if it does not exist."""
+    """Return device and inode of the folder at a path or of an open descriptor, or None if there is no such folder."""
     try:
         status = os.stat(place, follow_symlinks=isinstance(place, int))
     except OSError:

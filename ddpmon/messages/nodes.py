@@ -21,11 +21,12 @@ LINK = 3
 MAX_ITEMS = 65_536
 """Largest number of items in a bundle."""
 MAX_SIGNAL, MAX_CODE = 64, 255
-"""Largest signal number that can end a process on Linux, and its largest exit code."""
+"""Largest signal number that can end a process on Linux, and the largest exit code of a process."""
 MAX_OUTPUT_LINE_CHARS = 1000
 """Largest number of characters in a line of a rank's output."""
 MOST_EVERY_MS = 2000
-"""Longest time between two bundles of a node, so that the root soon notices when a node is gone."""
+"""Longest time in milliseconds between two bundles of a node, so that the root soon notices when a node stops
+sending."""
 MAX_VIEWER = 255
 """Largest number of bytes in the ZeroMQ identity of a viewer's connection."""
 OutputLine: TypeAlias = Annotated[str, Meta(max_length=MAX_OUTPUT_LINE_CHARS)]
@@ -33,11 +34,11 @@ Viewer: TypeAlias = Annotated[bytes, Meta(min_length=1, max_length=MAX_VIEWER)]
 
 
 class Join(msgspec.Struct, array_like=True, tag="join"):
-    """The hub of a node introduces itself. It repeats this message until the root answers `Joined`."""
+    """The hub of a node introduces itself. The hub repeats this message until the root answers `Joined`."""
 
     link: Annotated[int, Meta(ge=LINK, le=LINK)]
     epoch: Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
-    """Identifies this process of the hub: a new one numbers its bundles from 1 again."""
+    """Identifies this process of the hub. A new hub process numbers its bundles from 1 again."""
     host: Annotated[str, Meta(max_length=4 * MAX_NAME)]
     key: Key | None = None
     """The hub's own public key, by which the root distinguishes hubs that all connect with the key of the job, or None
@@ -54,11 +55,12 @@ class End(msgspec.Struct, array_like=True, frozen=True):
     """How a process ended, according to the logs of its machine."""
 
     exitcode: Annotated[int, Meta(ge=-MAX_SIGNAL, le=MAX_CODE)] | None
-    """Exit code of the process. A negative one is the signal that killed it; None if torchrun's logs do not tell."""
+    """Exit code of the process. A negative code is the number of the signal that killed the process. None if torchrun's
+    logs do not say."""
     last_line: OutputLine = ""
-    """Last line of its stderr."""
+    """Last line of the process's stderr."""
     first: bool = False
-    """True if torchrun reported it as the first of its ranks on that machine to fail."""
+    """True if torchrun reported this process as the first of its ranks on that machine to fail."""
 
 
 class RankFrame(msgspec.Struct, array_like=True, tag="message"):
@@ -77,7 +79,7 @@ class ProcessEnd(msgspec.Struct, array_like=True, tag="ended"):
     end: End | None
     """How the process ended, once the run on its node is over."""
     steps: StepCount
-    """Number of steps that it finished, including those that it could no longer report."""
+    """Number of steps that the process finished, including steps that it could no longer report."""
 
 
 class Packed(msgspec.Struct, array_like=True, tag="batches"):
@@ -90,7 +92,7 @@ Item: TypeAlias = RankFrame | ProcessEnd | Packed
 
 
 class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
-    """Messages of a node's ranks since the last bundle; an empty one is the node's heartbeat."""
+    """Messages of a node's ranks since the last bundle. An empty bundle is the node's heartbeat."""
 
     seq: StepNumber
     """Number of the bundle. Each hub counts its bundles from 1."""
@@ -101,11 +103,12 @@ class Bundle(msgspec.Struct, array_like=True, tag="bundle"):
     dropped: StepCount = 0
     """Number of rank messages that the node has had to discard so far, because the root did not accept them in time."""
     items: Annotated[list[Item], Meta(max_length=MAX_ITEMS)] = msgspec.field(default_factory=list)
-    """News of the ranks, in the order in which they arrived."""
+    """Messages and exits of the ranks, in the order in which they arrived."""
     stopping: bool = False
     """True if a stop of the run was requested on that node."""
     over: bool = False
-    """True if the run has ended on that node, and this bundle or an earlier one holds everything about its end."""
+    """True if the run has ended on that node, and this bundle or an earlier one contains every message about the run's
+    end."""
 
     def __post_init__(self) -> None:
         require(self.first <= self.seq, "seq", self.seq)
@@ -132,26 +135,28 @@ FromNode: TypeAlias = Join | Roster | Bundle | ViewerRequest | Output
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined"):
-    """The root hub's answer to `Join`: it has admitted this node."""
+    """The root hub's answer to `Join`: the root hub has admitted this node."""
 
     epoch: str
-    """Identifies this process of the root: a new one needs every bundle again that was not `Recorded`."""
+    """Identifies this process of the root hub. A new root process needs every bundle again that was not `Recorded`."""
     host: str
-    """Name by which the root calls the host of the node's ranks, since two machines may have the same name."""
+    """The root's name for the host of the node's ranks. It may differ from the host's own name, because two machines
+    may have the same name."""
     run_id: Name = ""
-    """Id of the root's run, for a hub that did not know it."""
+    """Id of the root's run, for a node hub that did not know this id."""
 
 
 class Recorded(msgspec.Struct, array_like=True, tag="taken"):
-    """The root has recorded all bundles up to `seq`. It repeats this message as its heartbeat."""
+    """The root has recorded all bundles up to number `seq`. The root repeats this message as its heartbeat."""
 
     seq: int
     every_ms: Annotated[int, Meta(ge=0, le=MOST_EVERY_MS)] = 0
-    """Interval at which the root wants bundles, longer the more nodes there are, or 0 to let the node choose."""
+    """Interval in milliseconds at which the root wants bundles, or 0 to let the node choose. More nodes get a longer
+    interval."""
 
 
 class SendAgain(msgspec.Struct, array_like=True, tag="again"):
-    """The root misses bundles and asks the node to send all again that were not `Recorded`."""
+    """The root misses bundles, and asks the node to send all bundles again that were not `Recorded`."""
 
     join: bool = False
     """True if the node must first send `Join` again."""

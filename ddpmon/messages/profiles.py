@@ -19,7 +19,7 @@ MAX_SLICES = 30_000
 MAX_TRACKS = 64
 MAX_OPERATOR_CHARS = 120
 OUTSIDE_OPERATORS = "(Python, outside operators)"
-"""Name of the row for time in a phase in which no operator runs and the rank does not wait for another rank."""
+"""Name of the row for the rest of a phase: time in which no operator runs and the rank waits for no other rank."""
 WAITS_FOR_RANKS = "(waits for other ranks"
 """Beginning of the names of rows for time in which the rank is blocked in a synchronisation."""
 
@@ -49,7 +49,7 @@ class ProfileSteps(msgspec.Struct, array_like=True, tag="profile"):
 
     steps: Annotated[int, Meta(gt=0, le=MAX_PROFILED_STEPS)]
     seconds: Annotated[float, Meta(gt=0, le=MAX_SAMPLED_S)]
-    """Time within which the rank must finish a step, as the profiler starts at the end of a step."""
+    """Seconds within which the rank must finish a step, because the profiler starts only at the end of a step."""
     peak_flops: PeakFlops = 0.0
     """If not 0, the rank counts the floating-point operations of one step instead of profiling operators. The value is
     the number of operations that its device can do in a second."""
@@ -62,9 +62,9 @@ class Operator(msgspec.Struct, array_like=True, frozen=True):
     phase: Annotated[int, Meta(ge=0, lt=len(OWN_PHASES))]
     calls: Count
     self_us: Micros
-    """CPU time, without that of the operators that it calls."""
+    """CPU time in µs, without the time of operators that this operator calls."""
     device_us: Micros
-    """Time of a kernel on the GPU."""
+    """Time of a kernel on the GPU, in µs."""
 
 
 class Track(msgspec.Struct, array_like=True):
@@ -91,14 +91,16 @@ class Profile(msgspec.Struct, array_like=True, tag="profiled"):
     error: Annotated[str, Meta(max_length=1000)] = ""
     first_step: StepCount = 0
     last_step: StepCount = 0
-    """Last step in which the profiler ran. Steps in which it ran only for a part are included, as for `first_step`."""
+    """Last step in which the profiler ran. As for `first_step`, a step counts even if the profiler ran only for a part
+    of the step."""
     steps: StepCount = 0
     """Number of iterations of the training loop between the profiler's start and its end."""
     begin_us: Micros = 0
     span_us: Micros = 0
-    """Total length of these iterations."""
+    """Total length of these iterations, in µs."""
     step_us: Micros = 0
-    """Median length of these iterations, including what the GPU still had to do after the training thread."""
+    """Median length of these iterations, including the time that the GPU still worked after the training thread had
+    finished."""
     start_us: Micros = 0
     """Time that the training thread spent on starting the profiler."""
     end_us: Micros = 0
@@ -124,7 +126,7 @@ class ProfiledRank(msgspec.Struct, frozen=True):
 
     rank: Rank
     why: Text = ""
-    """Text that says why the rank has no profile, or "" if it has one or has not answered yet."""
+    """Text that says why the rank has no profile, or "" if the rank has a profile or has not answered yet."""
     answered: bool = False
     first_step: Count = 0
     last_step: Count = 0
@@ -134,7 +136,7 @@ class ProfiledRank(msgspec.Struct, frozen=True):
     usual_ms: Amount = 0.0
     """Mean length of a step before the profile."""
     cost_ms: Amount = 0.0
-    """Time that it took to start and to end the profiler."""
+    """Time in milliseconds that the rank spent on starting and ending the profiler."""
     left_out: Count = 0
     flops: Amount = 0.0
     """Number of floating-point operations of the model in one step, if requested."""
@@ -143,7 +145,7 @@ class ProfiledRank(msgspec.Struct, frozen=True):
 
     @property
     def mfu(self) -> float | None:
-        """Return the model FLOPs utilization in a step of the usual length, or None if it is not known."""
+        """Return the model FLOPs utilization in a step of the usual length, or None if the utilization is not known."""
         if not (self.answered and self.peak_flops and self.usual_ms):
             return None
         return self.flops / (self.usual_ms / 1e3) / self.peak_flops
@@ -160,7 +162,8 @@ class OperatorRow(msgspec.Struct, array_like=True, frozen=True):
     device_ms: list[Amount]
     calls: list[Amount]
     waits: bool = False
-    """True if the operator waits for other ranks or for the GPU, so that a rank that is ahead spends longer in it."""
+    """True if the operator waits for other ranks or for the GPU. A rank that is ahead of the others spends longer in
+    such an operator."""
 
     @property
     def spent_ms(self) -> list[float]:
@@ -169,7 +172,7 @@ class OperatorRow(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def difference_ms(self) -> float:
-        """Return the difference between the rank with the most time and the one with the least."""
+        """Return the difference in milliseconds between the rank with the most time and the rank with the least."""
         return max(self.spent_ms) - min(self.spent_ms)
 
 

@@ -1,8 +1,8 @@
-"""Table of all quantities that are measured of a rank, from which every user of a quantity selects rows by name.
+"""Table of all quantities that are measured of a rank. Code that uses a quantity selects its row by name.
 
-A row says what a quantity is, where it is measured, which end of it is worse, how it is summarised and what people call
-it. Screens, filters, charts, recordings, reports and exports read the row; they decide only on the order and the width
-of their columns.
+A row says what a quantity is, where it is measured, whether high or low values are worse, how it is summarised and what
+people call it. Screens, filters, charts, recordings, reports and exports read the row; they decide only on the order
+and the width of their columns.
 
 To add a quantity of a rank's process, GPU or host, add a field with its row to `Sample` here, and fill it in the
 probe's `devices.py` (`gpu_counters.py`, `host_counters.py`). All users of this table then show it.
@@ -23,8 +23,8 @@ from ddpmon.messages.vocabulary import OWN_PHASES, REASONS_JOIN, Amount, Celsius
 from ddpmon.numbers import GIGA
 
 STEP, PROCESS, GPU, HOST = "step", "process", "gpu", "host"
-"""Places where a quantity is measured. STEP means in each step; the others are measured once a second: of the rank's
-process, of its GPU, or of its host, where the value is the same for all ranks of the host."""
+"""Places where a quantity is measured. A STEP quantity is measured in each step. The others are measured once a second:
+of the rank's process, of its GPU, or of its host. A HOST quantity has the same value for all ranks of the host."""
 LOGGED_PLACE = "log"
 """Place (`Quantity.where`) of values that the script passes to `ddpmon.log`."""
 
@@ -37,11 +37,11 @@ class Unit(msgspec.Struct, frozen=True):
     screen: float = 1.0
     """Factor from a value to the number that screens show and filters compare."""
     metric: str = ""
-    """Suffix that OpenMetrics names of quantities with this unit get."""
+    """Suffix of the OpenMetrics names of quantities with this unit."""
     scale: float = 1.0
     """Factor from a value to the number in OpenMetrics, which allows base units only."""
     base: str = ""
-    """Name of the unit in OpenMetrics, or "" if it has none."""
+    """Name of the unit in OpenMetrics, or "" if OpenMetrics has no name for it."""
     whole: bool = False
     """True if values are whole numbers."""
     rises: bool = False
@@ -87,12 +87,12 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     meaning: str
     """Meaning for the docs and for HELP in OpenMetrics, without the unit and the full stop."""
     field: str = ""
-    """Field of `RankView` that holds the value; "phases_ms.data" and "named_ms.augment" are entries of such a field.
-    For the rows of `Sample` it is filled in with the name of the sample's field."""
+    """Field of `RankView` that holds the value; "phases_ms.data" and "named_ms.augment" are entries of such a field. In
+    the rows of `Sample`, code sets it to the name of the sample's field."""
     where: str = STEP
     """One of STEP, PROCESS, GPU, HOST."""
     worse: str = "high"
-    """End of the scale at which a rank needs attention: "high", "low", or "" if neither end is known to be bad."""
+    """Values at which a rank needs attention: "high" values, "low" values, or "" if neither are known to be bad."""
     label: str = ""
     """Name of the quantity in lists on the screen, with the unit. If it is "", `name` is used."""
     head: str = ""
@@ -100,7 +100,7 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     word: str = ""
     """Name in a filter, in lower case. If it is "", `name` is used."""
     chart: str = ""
-    """Title of its chart, or "" if it has no chart."""
+    """Title of the quantity's chart, or "" if the quantity has no chart."""
     metric: str = ""
     """Name in OpenMetrics, without the unit. If it is "", `name` is used."""
     metric_label: tuple[str, str] | None = None
@@ -108,13 +108,16 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     reported: str = ""
     """Name in reports. If it is "", `field` is used."""
     mean: bool = False
-    """True if `RankView.sample` holds its mean over the last seconds of training instead of its latest value."""
+    """True if `RankView.sample` has the quantity's mean over the last seconds of training instead of its latest
+    value."""
     largest: bool = False
     """True if merged samples keep the largest value instead of the mean."""
 
     @cached_property
     def get(self) -> Callable[[Measured], float | None]:
-        """Return the function that reads this quantity of a rank, and returns None if it is not measured."""
+        """Return a function that reads this quantity of a rank. The function returns None if the quantity is not
+        measured.
+        """
         field, _, entry = self.field.partition(".")
         if field == "phases_ms":
             return lambda rank: rank.phase_ms(entry)
@@ -196,7 +199,8 @@ _ROWS = (
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
-    """Activity of a rank's process, GPU and host in the last second. A field is None if it is not measured here.
+    """Activity of a rank's process, GPU and host in the last second. A field is None if its quantity is not measured on
+    this machine.
 
     The hub of a node with very many ranks may merge two samples, which then cover the last two seconds.
     """
@@ -263,7 +267,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
     gpu_throttled: Annotated[str, Meta(max_length=256)] | None = None
     """Reasons why the GPU throttles its clocks, joined by REASONS_JOIN, or "" if it does not throttle them."""
     loader_workers: Micros | None = None
-    """Number of workers of the DataLoader that was read last."""
+    """Number of workers of the DataLoader from which the rank read last."""
     loader_pinned: bool | None = None
     """True if that DataLoader's batches lie in pinned memory, or None if the rank trains on a CPU."""
     sent_bytes_per_s: Annotated[Amount | None, Quantity(
@@ -318,7 +322,7 @@ class Sample(msgspec.Struct, array_like=True, gc=False):
 
 
 def _sampled_rows() -> Iterator[Quantity]:
-    """Yield the rows that annotate the fields of `Sample`, each with the name of its field."""
+    """Yield the rows that annotate the fields of `Sample`. Each row gets the name of its field."""
     for field in msgspec.structs.fields(Sample):
         for row in getattr(field.type, "__metadata__", ()):
             if isinstance(row, Quantity):
@@ -326,7 +330,7 @@ def _sampled_rows() -> Iterator[Quantity]:
 
 
 SAMPLED = tuple(sorted(_sampled_rows(), key=lambda row: row.where != GPU))
-"""Quantities that are measured once a second, each a field of `Sample`, with those of the GPU first."""
+"""Quantities that are measured once a second, those of the GPU first. Each quantity is a field of `Sample`."""
 QUANTITIES = {row.name: row for row in (*_ROWS, *SAMPLED)}
 """All quantities by name."""
 STEP_SERIES = tuple(row.name for row in _ROWS if row.chart and row.where == STEP)

@@ -1,6 +1,6 @@
 """View of a rank: everything that a snapshot tells viewers about it.
 
-A measured quantity may be any float, including NaN and infinity: see `viewers`.
+A measured quantity may be any float, including NaN and infinity, as everywhere in a snapshot.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Environment(msgspec.Struct, array_like=True, frozen=True):
     restart: Count = 0
     """torchrun's restart count."""
     loader_workers: Count | None = None
-    """Number of workers of the DataLoader that was read last."""
+    """Number of workers of the DataLoader from which the rank read last."""
 
 
 class RankView(msgspec.Struct, frozen=True):
-    """One rank over the current window. A field is None if it is not measured."""
+    """One rank over the current window of steps. A field is None if its value is not measured."""
 
     rank: Rank
     host: Text = ""
@@ -69,32 +69,34 @@ class RankView(msgspec.Struct, frozen=True):
     phases_ms: tuple[float, ...] | None = None
     """Mean time per step in each phase, in the order of PHASES. The phases add up to step_ms."""
     late_ms: float | None = None
-    """Mean lateness: own arrival minus the others' median arrival at the gradient synchronisation. From each arrival
-    the time is subtracted that the rank had waited in the step until then."""
+    """Mean lateness in ms: own arrival minus the others' median arrival at the gradient synchronisation. An arrival
+    does not include the time that the rank had already waited for others in that step."""
     critical_share: float | None = None
     loss: float | None = None
     samples_per_s: float | None = None
     sample: Sample | None = None
-    """Its latest sample, with `time_us` 0. Quantities whose row has `mean` are means over the last seconds."""
+    """The rank's latest sample, with `time_us` 0. Quantities with `Quantity.mean` are means over the last seconds."""
     exit: Exit | None = None
     tokens_per_s: float | None = None
     learning_rate: float | None = None
     gc_ms: float | None = None
-    """Mean time in ms per step in Python's garbage collector. It is also counted in `phases_ms`."""
+    """Mean time in ms per step in Python's garbage collector. This time is also part of `phases_ms`."""
     stack: Stack | None = None
-    """Last known stack of its training thread, in a run that stands still or has ended."""
+    """Last known stack of the rank's training thread, in a run that stands still or has ended."""
     environment: Environment | None = None
     named_ms: dict[Text, float] = msgspec.field(default_factory=dict)
-    """Mean time in ms per step inside each `ddpmon.phase` that any rank has used. It is also counted in `phases_ms`."""
+    """Mean time in ms per step inside each `ddpmon.phase` that any rank has used. This time is also part of
+    `phases_ms`."""
     unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases that are not measured in this kind of training: their numbers in `phases_ms` mean nothing."""
     window: tuple[Count, Count] | None = None
-    """First and last step over which this rank's means are computed, if it stopped earlier than other ranks. None if
-    they are computed over the snapshot's window."""
+    """First and last step over which this rank's means are computed, if the rank stopped earlier than other ranks. None
+    if the means are computed over the snapshot's window."""
     gpu_users: list[GpuUser] = []
-    """Other processes that hold memory of its GPU."""
+    """Other processes that hold memory of the rank's GPU."""
     gpu: Text = ""
-    """UUID of its GPU or MIG instance, or "" if it has none or that is unknown. Ranks may share one."""
+    """UUID of the rank's GPU or MIG instance, or "" if the rank has no GPU or the UUID is unknown. Ranks may share a
+    GPU."""
 
     @property
     def has_gpu_sample(self) -> bool:
@@ -103,10 +105,10 @@ class RankView(msgspec.Struct, frozen=True):
 
     @property
     def throttled(self) -> str:
-        """Return why the rank's GPU throttles its clocks, or "" if it does not or that is unknown."""
+        """Return why the rank's GPU throttles its clocks, or "" if it does not throttle or the reason is unknown."""
         return (self.sample.gpu_throttled or "") if self.sample is not None else ""
 
     def phase_ms(self, name: str) -> float | None:
-        """Return the mean time in a phase of the rank's step, or None if it has not been measured."""
+        """Return the mean time in ms in a phase of the rank's step, or None if the phase has not been measured."""
         place, phases = PHASES.index(name), self.phases_ms or ()
         return phases[place] if place < len(phases) and name not in self.unmeasured else None

@@ -76,11 +76,11 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     """Name of the process group whose ranks hold replicas of the model; without DDP, a name made from the parameters'
     shapes."""
     sequence: Micros = 0
-    """Number of the group's last collective. It is the same on all ranks, whereas ranks with uneven inputs count steps
-    differently."""
+    """Number of the group's last collective. This number is the same on all ranks. Step numbers are not, because ranks
+    with uneven inputs count steps differently."""
     updates: StepCount = 0
-    """If the digest was taken after an optimizer step on gradients that DDP never reduced, the number of such steps so
-    far; 0 if it was taken before a forward."""
+    """Number of optimizer steps so far on gradients that DDP never reduced, if the digest was taken after one of these
+    steps. 0 if the digest was taken before a forward."""
     of: Annotated[int, Meta(ge=0, lt=len(DIGEST_SUBJECTS))] = 0
     """Index into DIGEST_SUBJECTS."""
 
@@ -92,15 +92,16 @@ class Collective(msgspec.Struct, array_like=True, frozen=True):
     """Name of the call, such as "all_reduce", or its role in DDP: "DDP's gradient all-reduce"."""
     group: Words = ""
     sequence: Micros | None = None
-    """Number of the collective in its process group, or None if torch does not tell it."""
+    """Number of the collective in its process group, or None if torch does not report it."""
     operation: Words = ""
     """Name under which torch records the collective ("all_reduce"), or "" if torch does not record it."""
     inputs: Words = ""
-    """Shapes and types of its inputs, as torch records them: "(8, 1) Float"."""
+    """Shapes and types of the collective's inputs, as torch records them: "(8, 1) Float"."""
     outputs: Words = ""
-    """Shapes and types of its outputs, in the same form."""
+    """Shapes and types of the collective's outputs, in the same form."""
     is_open: bool = False
-    """True if it has not ended according to torch. On a GPU that may be so while the thread waits elsewhere."""
+    """True if torch reports that the collective has not ended. On a GPU, a collective may be open while the thread
+    waits elsewhere."""
 
 
 class Scope(msgspec.Struct, array_like=True, frozen=True):
@@ -109,9 +110,9 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
     frame: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)]
     """Index into the stack's frames."""
     line: StepNumber
-    """Line number of its `for`, `while` or `if`."""
+    """Line number of the scope's `for`, `while` or `if`."""
     first: StepNumber
-    """Line number of the first line inside it; `last` is that of the last one."""
+    """Line number of the first line inside the scope. `last` is the number of the last line."""
     last: StepNumber
     is_loop: bool = True
 
@@ -128,25 +129,26 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
     """Moment at which the current step began."""
     phase: OwnPhase
     frames: Frames
-    """Frames without those of ddpmon."""
+    """Frames of the stack, without ddpmon's own frames."""
     own: Annotated[int, Meta(ge=0, lt=MAX_FRAMES)] | None = None
     """Index of the innermost frame that belongs to no library."""
     collective: Collective | None = None
-    """The collective in which the thread is blocked, or else the last one it issued, as far as torch tells."""
+    """The collective in which the thread is blocked, or else the last collective that it issued, as far as torch
+    reports."""
     blocked: bool = False
     """True if the thread waits inside a collective for other ranks."""
     issued: dict[GroupName, Micros] = msgspec.field(default_factory=dict)
     """Sequence number of the last collective issued in each process group."""
     timeout_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """Timeout of the collective in which the thread waits, after which torch ends the run. None if it is unknown or the
-    thread waits in no collective."""
+    """Timeout in seconds of the collective in which the thread waits, after which torch ends the run. None if the
+    timeout is unknown or the thread waits in no collective."""
     scopes: Annotated[list[Scope], Meta(max_length=MAX_SCOPES)] = msgspec.field(default_factory=list)
     """Loops and branches around the current lines of the script's own frames, once the rank stands still."""
     device: Annotated[list[StepCount], Meta(max_length=2)] = msgspec.field(default_factory=list)
-    """Progress of its GPU: the number of finished steps, and of marks passed in the step after these. Empty if the rank
-    does not train on a GPU."""
+    """Progress of the rank's GPU: the number of steps that the GPU has finished, and the number of timing events that
+    it has passed in the next step. Empty if the rank does not train on a GPU."""
     worker: Micros = 0
-    """Pid of the DataLoader worker for which the thread waits, or 0 if it waits for none."""
+    """Pid of the DataLoader worker for which the thread waits, or 0 if the thread waits for no worker."""
 
     def __post_init__(self) -> None:
         require(self.own is None or self.own < len(self.frames), "own", self.own)
@@ -157,14 +159,16 @@ class Stack(msgspec.Struct, array_like=True, tag="stack"):
 
 
 class Layout(msgspec.Struct, array_like=True):
-    """Parameters in one of DDP's buckets. DDP rebuilds its buckets after the first step, which gives a new layout."""
+    """Parameters in one of DDP's buckets. DDP rebuilds its buckets after the first step, so each bucket then has a new
+    layout.
+    """
 
     number: StepNumber
     """Number of this layout. A rank counts its layouts from 1."""
     model: SmallCount
     """Number of the model. A rank counts its models in the order in which they were wrapped."""
     index: Micros
-    """DDP's index of the bucket; 0 is the first that is handed over for reduction."""
+    """DDP's index of the bucket. DDP hands over bucket 0 first for reduction."""
     payload_bytes: Micros
     parameters: list[Words] = msgspec.field(default_factory=list)
     """Names of the bucket's parameters; a very long list is truncated."""
@@ -183,7 +187,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     pid: Pid
     stage: Stage
     restart: Annotated[int, Meta(ge=0, lt=MAX_RESTART)] = 0
-    """torchrun's restart count: a new attempt of the same rank."""
+    """torchrun's restart count. It rises with each new attempt of the rank."""
     device: Words = "cpu"
     """Device as torch names it: "cpu" or "cuda:K"."""
     device_name: Words = ""
@@ -195,54 +199,57 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     notes: Annotated[list[Words], Meta(max_length=MAX_FACTS)] = msgspec.field(default_factory=list)
     """Measurements that are not possible here, one sentence each ("NVML: not found")."""
     device_clock: bool = False
-    """True if its steps are timed on its GPU: their lengths are exact, and `end_us` is an estimate."""
+    """True if the rank's steps are timed on its GPU. Their lengths are then exact, and `end_us` is an estimate."""
     cores: SmallCount = 0
     """Number of cores on which the process may run, or 0 if unknown."""
     compute_threads: SmallCount = 0
     """Number of threads that torch uses for one operation on the CPU, or 0 if unknown."""
     parallelism: Name = ""
-    """Kind of parallel training, such as DDP or FSDP2 of `vocabulary`. It is "" until the first step is over, and if
-    the kind cannot be detected."""
+    """Kind of parallel training, such as DDP or FSDP2 of `vocabulary`. "" until the first step is over, or if the kind
+    cannot be detected."""
     unmeasured: Annotated[list[PhaseWord], Meta(max_length=len(PHASES))] = msgspec.field(default_factory=list)
     """Phases of PHASES that are not measured in this kind of training, because they are part of `other` or because
     there is no other rank to wait for."""
     missing: Facts = msgspec.field(default_factory=dict)
     """Reasons why BUCKETS, GPU_COUNTERS or STEPS are missing. Each reason is also one of `notes`."""
     through: SmallCount = 0
-    """Node whose hub passed the message on, or 0 if the rank sent it to this hub directly. Hubs set it."""
+    """Number of the node whose hub passed the message on, or 0 if the rank sent the message to this hub directly. Hubs
+    set this field."""
     world: Name = ""
-    """Name that is shared by all ranks of its process group and by no others, or "" if it is not known (yet)."""
+    """Name that all ranks of the rank's process group share, and no other ranks have, or "" if the name is not known
+    (yet)."""
     began_us: Micros = 0
-    """Moment at which the probe started in this program, CLOCK_MONOTONIC. It identifies the program, because a process
-    that replaces its program (exec) keeps its pid."""
+    """Moment at which the probe started in this program, CLOCK_MONOTONIC. This moment identifies the program, because a
+    process that replaces its program (exec) keeps its pid."""
     counter_fd: Annotated[int, Meta(ge=-1, lt=1 << 31)] = -1
-    """The process's file descriptor of its `step_counter`, or -1 if it has none."""
+    """The process's file descriptor of its `step_counter` memory, or -1 if the process has no such memory."""
     setup: Setup = msgspec.field(default_factory=Setup)
     configuration: Facts = msgspec.field(default_factory=dict)
-    """Settings that should be the same on all ranks: communication variables of its environment, its script, each
-    argument."""
+    """Settings that should be the same on all ranks: the environment variables that affect communication, the script,
+    and each of its arguments."""
     gpu_users: GpuUsers = []
-    """Other processes that hold memory of its GPU."""
+    """Other processes that hold memory of the rank's GPU."""
     gpu_errors: GpuErrors = []
-    """Critical errors of its GPU since the training began, each kind once: "Xid 79"."""
+    """Critical errors of the rank's GPU since the training began, each kind once: "Xid 79"."""
     cpu_rivals: CpuRivals = CpuRivals()
-    """Competitors for its cores when the rank last waited for a core."""
+    """Competitors for the rank's CPU cores, measured when the rank last waited for a core."""
     steps_before: StepCount = 0
     """Number of steps that the other ranks had already counted when ddpmon was attached to this rank."""
     gpu: Name = ""
-    """UUID of its GPU or MIG instance, or "" if it has none, or the probe does not know it yet."""
+    """UUID of the rank's GPU or MIG instance, or "" if the rank has no GPU or the probe does not know the UUID yet."""
 
     def __post_init__(self) -> None:
         require(self.rank < self.world_size, "rank", self.rank)
 
 
 class BatchHead(msgspec.Struct, array_like=True, tag="batch"):
-    """Sender of a batch, its number, and the rank's progress."""
+    """Sender and number of a batch, and the rank's progress."""
 
     rank: Rank
     pid: Pid
     seq: StepNumber
-    """Number of the batch, from 1 in each process. The hub acknowledges it and drops batches that it already has."""
+    """Number of the batch, from 1 in each process. The hub acknowledges this number, and drops batches that it already
+    has."""
     now_us: Micros
     stage: Stage
     step: StepCount
@@ -267,28 +274,29 @@ class Batch(BatchHead, array_like=True, tag="batch"):
     layouts: Annotated[list[Layout], Records] = msgspec.field(default_factory=list)
     """Layouts of buckets that the hub has not received yet."""
     pausing: PauseKind | None = None
-    """Index into PAUSES of the training thread's activity, if it is not training."""
+    """Index into PAUSES of the training thread's activity, or None while the thread trains."""
     beats: StepCount = 0
-    """Number of signs of life of the training thread. While it rises, the rank makes progress even without steps."""
+    """Number of signs of life of the training thread. While this number rises, the rank makes progress even without
+    steps."""
     closing_pauses: Annotated[list[Pause], Records] = msgspec.field(default_factory=list)
-    """Pauses since the last step, in µs after its end. Only the last batch has them."""
+    """Pauses since the last step, in µs after the step's end. Only a process's last batch has these pauses."""
     epoch: StepNumber | None = None
-    """Current epoch of the training, counted from 1, or None if it is not known here."""
+    """Current epoch of the training, counted from 1, or None if the epoch is not known on this rank."""
     epochs: StepNumber | None = None
     merged: StepCount = 0
-    """Number of batches directly before this one that the hub of a node has merged into it."""
+    """Number of batches directly before this batch that the hub of a node has merged into this batch."""
     skipped: Annotated[int, Meta(ge=0, le=SCALED_UPDATES)] = 0
     """Number of the latest 100 updates that a GradScaler skipped because gradients were infinite or NaN."""
     held_out: StepCount = 0
-    """Number of consecutive updates made in evaluation mode after the model had been in training mode. 0 if the model
-    behaves the same in both modes."""
+    """Number of consecutive optimizer updates made in evaluation mode after the model had been in training mode. 0 if
+    the model behaves the same in both modes."""
 
     def __post_init__(self) -> None:
         require(self.merged < self.seq, "merged", self.merged)
 
     @property
     def first_seq(self) -> int:
-        """Return the number of the first batch that is merged into this one."""
+        """Return the number of the first batch that is merged into this batch."""
         return self.seq - self.merged
 
 
@@ -307,8 +315,8 @@ class Failure(msgspec.Struct, array_like=True, tag="failure"):
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
-    """The rank's last message before it exits. The hub answers with an `Ack` of `seq` once it has recorded all up to
-    `seq`.
+    """The rank's last message before it exits. The hub answers with an `Ack` of `seq` once it has recorded all messages
+    up to number `seq`.
     """
 
     rank: Rank
@@ -318,7 +326,7 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
 
 
 class Card(msgspec.Struct, array_like=True, tag="card"):
-    """Contact data that a hub publishes in the store of the ranks' process group, for the hubs of other nodes."""
+    """Contact data that a hub publishes for other nodes' hubs, in the store of the ranks' process group."""
 
     key: Key
     """Public key of the hub."""
@@ -326,7 +334,7 @@ class Card(msgspec.Struct, array_like=True, tag="card"):
     addresses: Annotated[list[Endpoint], Meta(max_length=MAX_ADDRESSES)] = msgspec.field(default_factory=list)
     """ZeroMQ endpoints on which the hub listens, if it is the root."""
     admits: Annotated[list[NodeNumber], Meta(max_length=MAX_WORLD)] = msgspec.field(default_factory=list)
-    """Nodes whose hubs the root admits so far, if this hub is the root."""
+    """Numbers of the nodes whose hubs the root admits so far, if this hub is the root."""
 
 
 class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
@@ -335,7 +343,7 @@ class Meeting(msgspec.Struct, array_like=True, tag="meeting"):
     rank: Rank
     pid: Pid
     node: SmallCount
-    """Number of the rank's own node: torchrun's GROUP_RANK, or counted by ddpmon if there is none."""
+    """Number of the rank's own node: torchrun's GROUP_RANK, or ddpmon's own count if GROUP_RANK is not set."""
     nodes: Annotated[int, Meta(gt=1, le=MAX_WORLD)]
     towards: Annotated[str, Meta(max_length=4 * MAX_NAME)] = ""
     """MASTER_ADDR, a host that every node can reach."""
@@ -363,7 +371,7 @@ class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
 
 
 class Ack(msgspec.Struct, array_like=True, tag="ack"):
-    """The hub has recorded everything up to `seq` of this process."""
+    """The hub has recorded every message of this process up to number `seq`."""
 
     seq: int
 

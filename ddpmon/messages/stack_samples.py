@@ -26,7 +26,7 @@ MAX_SAMPLED_S = 300.0
 MAX_STACKS = 200
 MAX_READERS = 64
 LOADER_ITERATOR = "_MultiProcessingDataLoaderIter."
-"""Prefix of the method name in the stack of a thread that waits for DataLoader workers."""
+"""Prefix of a method name that is in the stack of every thread that waits for DataLoader workers."""
 
 
 class SampleStacks(msgspec.Struct, array_like=True, tag="sample"):
@@ -51,9 +51,7 @@ class SampledStack(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DataReader(msgspec.Struct, array_like=True, frozen=True):
-    """Activity, during the stack sampling, of a process that loads a rank's data: a DataLoader worker or the rank
-    itself.
-    """
+    """Activity of a process that loads a rank's data (a DataLoader worker or the rank) while stacks are sampled."""
 
     pid: Pid
     cores: Cores = 0.0
@@ -63,15 +61,16 @@ class DataReader(msgspec.Struct, array_like=True, frozen=True):
     starved_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Share of the time in which the process could run but got no core."""
     looks: StepCount = 0
-    """How often the state of the process was read while the rank waited for it, or loaded data itself."""
+    """Number of times that the process's state was read while the rank waited for this process, or loaded data
+    itself."""
     running: StepCount = 0
-    """How many of these `looks` found it running or ready to run."""
+    """Number of these `looks` that found the process running or ready to run."""
     blocked: StepCount = 0
-    """How many of these `looks` found it waiting for storage, including network file systems."""
+    """Number of these `looks` that found the process waiting for storage, including network file systems."""
     checks: StepCount = 0
-    """How often the stack of this worker was read while the rank waited for another worker."""
+    """Number of times that the stack of this worker was read while the rank waited for another worker."""
     idle: StepCount = 0
-    """How many of these `checks` found it without work."""
+    """Number of these `checks` that found the worker without work."""
 
     def __post_init__(self) -> None:
         require(self.running + self.blocked <= self.looks and self.idle <= self.checks, "states of a reader", self)
@@ -87,11 +86,11 @@ class StackSamples(msgspec.Struct, array_like=True, tag="samples"):
     steps: StepNumber
     """Number of steps that were sampled."""
     span_us: Micros
-    """Total length of these steps, without pauses."""
+    """Total length of these steps in µs, without pauses."""
     count: StepNumber
-    """Number of samples in these steps, including those in which the rank waited for others."""
+    """Number of samples in these steps, including samples in which the rank waited for other ranks."""
     stacks: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)]
-    """Stacks in the phases of its own work, the most frequent first."""
+    """Stacks in the phases of the rank's own work, the most frequent first."""
     workers: Annotated[list[SampledStack], Meta(max_length=MAX_STACKS)] = []
     """Stacks of the DataLoader workers for which the rank waited, without the frames that started the workers."""
     readers: Annotated[list[DataReader], Meta(max_length=MAX_READERS)] = []

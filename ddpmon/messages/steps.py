@@ -32,7 +32,7 @@ class Sync(msgspec.Struct, array_like=True, gc=False):
     arrival_us: Micros
     """Moment at which the rank was ready for the synchronisation, µs after the start of the step."""
     end_us: Micros
-    """Moment at which the rank left the synchronisation, µs after the start of the step."""
+    """Moment at which the synchronisation ended on the rank, µs after the start of the step."""
     payload_bytes: Micros = 0
 
 
@@ -48,7 +48,9 @@ class Bucket(msgspec.Struct, array_like=True, gc=False):
 
 
 class Pause(msgspec.Struct, array_like=True, gc=False):
-    """Time between two steps in which a rank did not train. The later step records it; it belongs to no phase."""
+    """Time between two steps in which a rank did not train. The later step records the pause, which belongs to no
+    phase.
+    """
 
     kind: PauseKind
     """Index into PAUSES."""
@@ -64,7 +66,7 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     """One step of one rank. The five phases, the blocked time of `syncs` and `pauses` add up to `length_us`."""
 
     step: StepNumber
-    """Number of the step, from 1 without gaps: a gap means a lost record."""
+    """Number of the step, counted from 1. A gap in the numbers means a lost record."""
     end_us: Micros
     """Moment at which the step ended, by CLOCK_MONOTONIC."""
     length_us: Micros
@@ -81,11 +83,12 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     learning_rate: float | None = None
     """Learning rate of the first parameter group of the optimizer that stepped last."""
     gc_us: Micros = 0
-    """Time in Python's garbage collector. It is also counted in the phases during which the collector ran."""
+    """Time in µs in Python's garbage collector. This time is also part of the phases during which the collector ran."""
     buckets: list[Bucket] = msgspec.field(default_factory=list)
     """All-reduces of buckets in the order of their launch, recorded with --buckets."""
     named_us: Annotated[dict[PhaseName, Micros], Meta(max_length=MAX_PHASE_NAMES)] = msgspec.field(default_factory=dict)
-    """Time inside each `ddpmon.phase` of the script by name, by the host's clock. It is part of the phases above."""
+    """Time in µs inside each `ddpmon.phase` of the script, by name, on the host's clock. This time is also part of the
+    phases above."""
     pauses: list[Pause] = msgspec.field(default_factory=list)
     backwards: StepCount = 1
     """Number of backward calls in the step: more than one under gradient accumulation."""

@@ -1,4 +1,4 @@
-"""Parts of a snapshot that are included only on request of a screen, and the costs, which are always included."""
+"""Parts of a snapshot that are included only if a screen requests them, and the costs, which are always included."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddpmon.messages.vocabulary import (
 
 
 class AllReduceView(msgspec.Struct, frozen=True):
-    """Mean cost of the gradient synchronisation over steps and ranks. Without DDP it is the cost of all collectives."""
+    """Mean cost of the gradient synchronisation over steps and ranks. Without DDP: the mean cost of all collectives."""
 
     payload_bytes: float
     """Number of bytes that are reduced per step."""
@@ -35,7 +35,7 @@ class AllReduceView(msgspec.Struct, frozen=True):
     beside_ms: float | None = None
     """Time per step blocked in other synchronisations: buffers, and collectives that the script calls."""
     kind: Text = SYNC_KINDS[SYNC_GRADIENTS]
-    """One of SYNC_KINDS. If DDP synchronises no gradients, it is that of collectives, whose bytes are not counted."""
+    """One of SYNC_KINDS. If DDP synchronises no gradients, the kind is "collective", and bytes are not counted."""
 
 
 class EfficiencyView(msgspec.Struct, frozen=True):
@@ -63,12 +63,13 @@ class SeriesView(msgspec.Struct, frozen=True):
     """Number of that step, or 0 if there is none."""
     low: list[float | None]
     median: list[float | None]
-    """Median over the ranks. If a point merges several steps, it is the mean of their medians."""
+    """Median over the ranks. If a point merges several steps, the value is the mean of the steps' medians."""
     high: list[float | None]
     worst: list[Rank | None]
-    """Rank with the worst value in each point: the highest, or for some quantities the lowest. None if unknown."""
+    """Rank with the worst value in each point, None if unknown. For some quantities the highest value is worst, for
+    others the lowest."""
     merged: Count = 1
-    """Number of steps, or of seconds of samples, that a point merges."""
+    """Number of steps that a point merges; for samples, the number of seconds."""
     first_s: Seconds = 0.0
     """Moment of the quantity's first value, in seconds since the run started."""
     last_s: Seconds = 0.0
@@ -81,7 +82,7 @@ class SeriesView(msgspec.Struct, frozen=True):
 
 
 class HeatRow(msgspec.Struct, array_like=True, frozen=True):
-    """A row of the heat map: one rank, or several ranks of which each column shows the worst value."""
+    """A row of the heat map: one rank, or several ranks. If there are several, each column shows their worst value."""
 
     hosts: tuple[Text, Text]
     """Hosts of the first and of the last rank of the row."""
@@ -89,12 +90,12 @@ class HeatRow(msgspec.Struct, array_like=True, frozen=True):
     """First and last rank of the row."""
     count: Count
     worst: Rank
-    """The rank that is worst over all columns."""
+    """The rank with the worst values over all columns."""
     hot_share: float = 0.0
     """Share of the columns that are hot: late, or at least 5% above the other ranks. A wait is hot from half of the
     step on, a GPU if it is idle for at least half of the time."""
     hot_since: Count | None = None
-    """Step from which on every column is hot, or None if the last column is not."""
+    """Step from which on every column is hot, or None if the last column is not hot."""
     meant: Count = 0
     """Number of ranks of the row that are late in any column, or 0 if lateness was not requested."""
 
@@ -106,7 +107,7 @@ class HeatView(msgspec.Struct, frozen=True):
     steps: Count
     """Number of steps in a column."""
     first: Count
-    """Index of the first column, counted from the run's first step: its steps begin at first x steps."""
+    """Index of the first column, counted from the run's first step. The column's first step is `first` x `steps`."""
     columns: Count
     last_step: Count
     low: float
@@ -139,7 +140,7 @@ class TimelineStep(msgspec.Struct, array_like=True, frozen=True):
     critical: Rank | None
     """The rank that arrived last, or None if it is not known."""
     mended_ms: float | None
-    """Length that the step would have had if the ranks in `mended_ranks` had been as fast as their peers."""
+    """Length in ms that the step would have had if the ranks in `mended_ranks` had been as fast as their peers."""
 
 
 class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
@@ -148,7 +149,7 @@ class TimelineRow(msgspec.Struct, array_like=True, frozen=True):
     rank: Rank
     host: Text
     phases_ms: list[tuple[float, ...]]
-    """Phases of each step, in the order of PHASES."""
+    """Lengths of the phases of each step in ms, in the order of PHASES."""
 
 
 class LongStep(msgspec.Struct, array_like=True, frozen=True):
@@ -157,11 +158,11 @@ class LongStep(msgspec.Struct, array_like=True, frozen=True):
     step: Count
     length_ms: float
     rank: Rank
-    """Rank that arrived last, or if that is unknown the rank with the most own time."""
+    """Rank that arrived last. If that rank is unknown, the rank with the most own time."""
     phase: Text
-    """Phase, of PHASES, that exceeds its usual length by the most."""
+    """The one of PHASES that exceeds its usual length by the most."""
     over_ms: float
-    """Time by which that phase exceeds its usual length."""
+    """Time in ms by which that phase exceeds its usual length."""
 
 
 class TimelineView(msgspec.Struct, frozen=True):
@@ -170,15 +171,16 @@ class TimelineView(msgspec.Struct, frozen=True):
     steps: list[TimelineStep]
     """The steps of the timeline, oldest first."""
     rows: list[TimelineRow]
-    """Some of the requested ranks, with the latest to arrive first."""
+    """Some of the requested ranks, the rank that arrives latest first."""
     ranks: Rank
-    """Total number of the requested ranks in the world."""
+    """Number of all requested ranks, including ranks without a row."""
     mended: Rank | None = None
     """First of `mended_ranks`, or None if no rank holds the others back."""
     mended_ranks: list[Rank] = msgspec.field(default_factory=list)
-    """Ranks that hold the others back; `mended_ms` assumes that each of them takes only the own time of its peers."""
+    """Ranks that hold the others back. `mended_ms` assumes that each of these ranks needs only as much own time as its
+    peers."""
     mended_host: Text = ""
-    """Host that holds the others back, or "" if single ranks do."""
+    """Host whose ranks together hold the others back, or "" if single ranks do."""
     longest: list[LongStep] = msgspec.field(default_factory=list)
     """The longest steps of the run, the longest first, if requested."""
     longest_since: Count = 0
@@ -202,7 +204,7 @@ class CostView(msgspec.Struct, frozen=True):
     slowest: Rank | None = None
     """The rank with the most own time."""
     slowest_over: float | None = None
-    """Own time of that rank in excess of the median of the others, as a fraction."""
+    """Excess of the slowest rank's own time over the median of the other ranks, as a fraction."""
 
 
 class PrintedLine(msgspec.Struct, array_like=True, frozen=True):
@@ -218,10 +220,10 @@ class PrintedView(msgspec.Struct, frozen=True):
 
     rank: Rank
     total: Count = 0
-    """Number of lines that were read so far; `lines` are the last of them."""
+    """Number of lines that were read so far, of which `lines` has the last ones."""
     lines: list[PrintedLine] = msgspec.field(default_factory=list)
     why: Text = ""
-    """Text that says why there is no output, or "" if there is some."""
+    """Text that says why there is no output, or "" if there is output."""
 
     def __post_init__(self) -> None:
         require(len(self.lines) <= min(PRINTED_LINES, self.total), "lines of a rank's output", len(self.lines))
@@ -239,13 +241,14 @@ class StackView(msgspec.Struct, frozen=True):
     why: Text = ""
     """Text that says why there is no stack, or "" if nothing prevents one."""
     steps_since: Count = 0
-    """Number of steps that the rank has finished since the stack; if not 0, the stack is out of date."""
+    """Number of steps that the rank has finished since it sent the stack. If not 0, the stack is out of date."""
 
 
 class Course(msgspec.Struct, array_like=True, frozen=True):
     """A quantity of a rank, or of a CPU core, over time.
 
-    Each cell is a column, the newest last: 0 means that nothing is known, 255 that the value is not finite.
+    Each cell is a column of the chart, the newest last. A cell of 0 means that nothing is known, a cell of 255 that the
+    value is not finite.
     """
 
     rank: Rank
@@ -256,9 +259,9 @@ class Course(msgspec.Struct, array_like=True, frozen=True):
     high: float
     cells: bytes
     peers: bytes = b""
-    """Cells of the median of the rank's peers, or empty if it is not compared."""
+    """Cells of the median of the rank's peers, or empty if the rank is not compared with peers."""
     longer: Text = ""
-    """Text that says since when the rank takes longer than its peers, or "" if it does not."""
+    """Text that says since when the rank takes longer than its peers, or "" if the rank does not take longer."""
 
 
 class CoursesView(msgspec.Struct, frozen=True):
@@ -285,5 +288,6 @@ class InspectView(msgspec.Struct, frozen=True):
 
     rank: Rank
     history: CoursesView
-    """Courses of its own time, each of PHASES, its step length and its loss; empty before its first step."""
+    """Courses of the rank's own time, each of PHASES, its step length and its loss; empty before the rank's first
+    step."""
     where: StackView

@@ -43,11 +43,12 @@ _SERIES_OF_CELLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "samples": (DEVICE_COURSES, SAMPLE_SECONDS),
     "cores": ((), SAMPLE_SECONDS),
 }
-"""Names of quantities, and numbers of steps or seconds per column, that each part of a ViewRequest may request."""
+"""By part of a ViewRequest: names of the quantities, and numbers of steps or seconds per column, that the part may
+request."""
 
 
 def _check_spans(spans: RankSpans | None) -> None:
-    """Check that spans are in ascending order, so that there are never more of them than ranks."""
+    """Check that spans are in ascending order, so that there are never more spans than ranks."""
     end = -1
     for first, last in spans or ():
         require(end < first <= last, "ranks", (first, last))
@@ -64,14 +65,15 @@ class SeriesRequest(msgspec.Struct, array_like=True, frozen=True):
     columns: Annotated[int, Meta(gt=0, le=SERIES_MOST)] = 64
     """Largest number of columns or points."""
     per_column: int = 1
-    """Number of steps in a column, one of HEAT_STEPS, or WHOLE_RUN for as many as the whole run needs. For samples it
-    is a number of seconds, one of SAMPLE_SECONDS."""
+    """Number of steps in a column: one of HEAT_STEPS, or WHOLE_RUN for as many as the whole run needs. For samples,
+    number of seconds in a column: one of SAMPLE_SECONDS."""
     rows: CellCount = 16
     """Largest number of rows of a heat map: if there are more ranks, neighbouring ones share a row."""
     beyond_chance: bool = False
     """True to mark ranks that are late beyond the noise, if the quantity is one of HEAT_JUDGED."""
     span_s: Annotated[float, Meta(gt=0, lt=MAX_US)] | None = None
-    """Length of the stretch that a chart shows, back from its end, or None for all since the run's start."""
+    """Length in seconds of the stretch of time that a chart shows, up to `end_s`, or None for the whole time since the
+    run's start."""
     end_s: Annotated[float, Meta(ge=0, lt=MAX_US)] | None = None
     """End of that stretch in seconds since the run started, or None for now."""
 
@@ -89,7 +91,7 @@ class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
 
     steps: CellCount = 4
     rows: CellCount = 16
-    """Largest number of ranks; those that arrive latest are shown."""
+    """Largest number of ranks. If there are more ranks, those that arrive latest are shown."""
     first: Rank = 0
     """Number of ranks to skip at the top of the list, to scroll."""
     ranks: RankSpans | None = None
@@ -97,14 +99,14 @@ class TimelineRequest(msgspec.Struct, array_like=True, frozen=True):
     longest: bool = False
     """True to include a list of the run's longest steps."""
     step: Annotated[int, Meta(ge=0, le=MAX_STEP)] = 0
-    """Number of the step to show, one of the longest, or 0 to show the last steps."""
+    """Number of the step to show, which is one of the run's longest steps, or 0 to show the last steps."""
 
     def __post_init__(self) -> None:
         _check_spans(self.ranks)
 
 
 class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
-    """A viewer's request for parts of a snapshot that only one screen shows. A part that is None is not requested."""
+    """A viewer's request for parts of a snapshot that only some screens need. A part that is None is not requested."""
 
     heat: SeriesRequest | None = None
     """The heat map of one of HEAT_METRICS."""
@@ -112,7 +114,7 @@ class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
     cost: str | None = None
     """The cost of all-reduce over one of COST_WINDOWS."""
     inspect: SeriesRequest | None = None
-    """All quantities of one rank beside those of its peers, and its stack."""
+    """History of one rank's quantities, compared with the rank's peers, and the rank's stack."""
     stacks: bool = False
     """True to include the latest stack of every rank."""
     series: SeriesRequest | None = None
@@ -128,7 +130,7 @@ class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
     printed: Rank | None = None
     """Rank whose output is requested from its machine, because the viewer has no access to its logs."""
     cores: SeriesRequest | None = None
-    """The cores of the hub's machine, one by one."""
+    """Load of each CPU core of the hub's machine."""
     profile: bool = False
     """True to include the latest profile of ranks."""
 
@@ -142,13 +144,14 @@ class ViewRequest(msgspec.Struct, array_like=True, frozen=True):
                 require(set(request.quantities) <= set(names), "quantities", request.quantities[:8])
                 require(request.per_column in per_column, "steps or seconds in a column", request.per_column)
                 require(request.columns <= HEAT_MOST, "columns", request.columns)
-                # A screen has no more lines than this. Rows of a heat map may cover several ranks.
+                # A screen has at most HEAT_MOST lines, so it needs no more ranks. A row of a heat map may cover several
+                # ranks.
                 few = sum(last - first + 1 for first, last in request.ranks or ()) <= HEAT_MOST
                 require(few or part.startswith("heat"), "ranks", request.ranks)
 
 
 def merge_requests(*view_requests: ViewRequest) -> ViewRequest:
-    """Return one request for every part that any of these requests. If several request a part, the last one counts."""
+    """Return one request for all parts of several requests. If several of them request a part, the last one counts."""
     wanted = {
         name: value
         for view_request in view_requests
@@ -159,17 +162,17 @@ def merge_requests(*view_requests: ViewRequest) -> ViewRequest:
 
 
 class Next(msgspec.Struct, array_like=True, tag="next"):
-    """A viewer requests one snapshot newer than `version`, the one it has from the hub process `epoch`."""
+    """A viewer requests one snapshot newer than its current one, which is `version` of the hub process `epoch`."""
 
     version: int = 0
     epoch: str = ""
     view_request: ViewRequest = ViewRequest()
     base: StepCount = 0
-    """Version to which the viewer can apply changes, or 0 if it has none."""
+    """Version of the snapshot to which the viewer can apply changes, or 0 if the viewer has no snapshot."""
 
 
 class Ask(msgspec.Struct, array_like=True, tag="ask"):
-    """A viewer requests the stacks or a profile of ranks. Later snapshots that it requests contain the answer."""
+    """A viewer requests the stacks or a profile of ranks. The answer is in later snapshots that the viewer requests."""
 
     ranks: Annotated[list[Rank], Meta(max_length=MAX_WORLD)] = msgspec.field(default_factory=list)
     """Ranks to ask. If it is empty, all ranks are asked for stacks; for a profile, a slow rank and one of its peers."""

@@ -1,7 +1,7 @@
 """The snapshot that viewers show, and its parts.
 
-The types declare the allowed values; the decoder of viewers refuses a snapshot with others. A measured quantity may be
-any float, including NaN and infinity.
+The types declare the allowed values. The decoder of viewers refuses a snapshot with a value that is not allowed. A
+measured quantity may be any float, including NaN and infinity.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ddpmon.messages.vocabulary import (
 
 
 class BucketView(msgspec.Struct, frozen=True):
-    """The all-reduce of one of DDP's buckets, mean over steps and ranks."""
+    """The all-reduce of one of DDP's buckets. Times are means over steps and ranks."""
 
     model: Count
     index: Count
@@ -48,7 +48,8 @@ class BucketView(msgspec.Struct, frozen=True):
     """Moments at which the all-reduce began and ended, in milliseconds after the start of the step."""
     end_ms: float
     transfer_ms: float
-    """Duration on the rank that took the shortest in each step, which is the one that waited for no other rank."""
+    """Duration in milliseconds on the rank with the shortest all-reduce in each step. This rank waited for no other
+    rank."""
     parameters: list[Text]
 
 
@@ -56,11 +57,11 @@ class TimesView(msgspec.Struct, frozen=True):
     """How a run spent its time, in seconds of wall-clock time, not summed over ranks."""
 
     start_s: Seconds
-    """Time from the launch to the end of the first step."""
+    """Seconds from the launch to the end of the first step."""
     training_s: Seconds
-    """Time in training steps since then."""
+    """Seconds in training steps since the end of the first step."""
     paused_s: dict[Text, Seconds] = msgspec.field(default_factory=dict)
-    """Time of each kind of pause in PAUSES that occurred."""
+    """Seconds in each kind of pause in PAUSES that occurred."""
     counts: dict[Text, Count] = msgspec.field(default_factory=dict)
     """Number of pauses of each kind."""
 
@@ -105,11 +106,11 @@ class DeviceMark(msgspec.Struct, frozen=True):
     columns: list[Text]
     """Names of the quantities whose columns show the mark."""
     order: Count
-    """Priority among several marks: the highest is shown."""
+    """Priority of the mark. Of several marks, the one with the highest priority is shown."""
 
 
 class Episode(msgspec.Struct, frozen=True):
-    """A range of steps during which a recurring finding was present."""
+    """A range of steps during which a finding was present. A finding that recurs has several episodes."""
 
     since_step: Count | None = None
     until_step: Count | None = None
@@ -118,7 +119,7 @@ class Episode(msgspec.Struct, frozen=True):
     phases: list[Text] = msgspec.field(default_factory=list)
     """Slow phases, in the order in which they were reported."""
     times: Count = 1
-    """Number of episodes that are merged into this one; their steps and costs are included."""
+    """Number of episodes that are merged into this episode, which includes their steps and costs."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -135,7 +136,8 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: dict[Text, Any] = msgspec.field(default_factory=dict)
     advice: Text | None = None
     subject: Text = ""
-    """Subject of a finding that is about neither its ranks nor the world: a host, or an activity besides training."""
+    """Subject of a finding that is about neither ranks nor the world, such as a host or an activity besides
+    training."""
     brief: Text = ""
     """A shorter form of the text, or "" if there is none."""
     explains: Text = ""
@@ -144,13 +146,13 @@ class Finding(msgspec.Struct, frozen=True):
     lead: Count = 0
     """Number of characters at the beginning of the text that name its subject, or 0 if the whole text does."""
     cost_s: float | None = None
-    """Cost so far in all its episodes, or None if no cost is measured."""
+    """Cost of the finding so far, in seconds over all episodes, or None if no cost is measured."""
     episodes: list[Episode] = msgspec.field(default_factory=list)
-    """Episodes, oldest first; since_step, until_step and cost_ms are those of the last one."""
+    """Episodes, oldest first. The finding's since_step, until_step and cost_ms are those of the last episode."""
     reported_at: Seconds | None = None
-    """Moment at which it was first reported, in Unix seconds."""
+    """Moment at which the finding was first reported, in Unix seconds."""
     ended_at: Seconds | None = None
-    """Moment at which its end was noticed, in Unix seconds, or None if it goes on."""
+    """Moment at which the finding's end was noticed, in Unix seconds, or None if the finding goes on."""
 
     @property
     def is_lasting(self) -> bool:
@@ -167,10 +169,10 @@ class Attempt(msgspec.Struct, frozen=True):
     steps: Count
     """Number of steps that were finished in the attempt."""
     ranks: list[Rank] = msgspec.field(default_factory=list)
-    """Ranks that failed first, all in the same way, or empty if they are not known."""
+    """Ranks that failed first, all in the same way, or empty if these ranks are not known."""
     cause: Text | None = None
     exit: Text | None = None
-    """How the first of these ranks ended, if the cause does not tell it: "exit 1"."""
+    """Text that says how the first of these ranks ended, such as "exit 1", or None if the cause already says it."""
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -193,12 +195,12 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Number of invalid values of one kind from one sender. They were ignored without affecting anything else."""
+    """Number of invalid values of one kind from one sender. The hub ignored these values."""
 
     rank: int | None
     """Rank that sent the values, or None if the sender is no rank of this run."""
     what: str
-    """"total_steps", "samples of a step", "a step", or a whole message of some kind."""
+    """Kind of the invalid values: "total_steps", "samples of a step", "a step", or a kind of message."""
     count: int
 
 
@@ -210,18 +212,18 @@ class VerdictFacts(msgspec.Struct, frozen=True):
     lead: Count = 0
     """Number of characters at the beginning of the text that name its subject, or 0 if the whole text does."""
     findings: list[Count] = msgspec.field(default_factory=list)
-    """Indices in the snapshot's findings of those whose whole text is part of the verdict."""
+    """Indices of the snapshot's findings whose whole text is part of the verdict."""
 
 
 class ClockView(msgspec.Struct, frozen=True):
-    """Offset of a host's clock from that of the reference host, and its error. All times are given by the reference
-    clock.
+    """Offset of a host's clock from the reference host's clock, and the offset's error. All times in a snapshot are on
+    the reference clock.
     """
 
     host: Text
     reference: Text
     offset_s: float
-    """Offset at the host's latest step: seconds to add to its clock to get that of the reference."""
+    """Offset at the host's latest step: seconds to add to the host's clock to get the reference clock."""
     drift_ppm: float
     within_ms: float
     """Error bound of the offset in ms, assuming that a synchronisation ends on all hosts at the same moment."""
@@ -230,7 +232,7 @@ class ClockView(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
-    """Everything that screens need at one moment. Viewers show it and derive no numbers of their own from it."""
+    """Everything that screens need at one moment. Viewers show a snapshot's numbers and compute none of their own."""
 
     epoch: Text
     version: Count
@@ -250,25 +252,25 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     loss: float | None = None
     loss_falls: bool | None = None
     all_reduce_ms: float | None = None
-    """Exposed time of the gradient synchronisation, wait + transfer, mean over ranks."""
+    """Exposed time of the gradient synchronisation in ms: wait + transfer, mean over ranks."""
     wait_share: float | None = None
     """Mean wait as a share of the step."""
     gpu_percent: float | None = None
     samples_per_s: float | None = None
     records_lost: Count = 0
     window: tuple[Count, Count] | None = None
-    """First and last step that the rank values are means of."""
+    """First and last step of the window over which the means of the ranks are computed."""
     ranks: list[RankView] = msgspec.field(default_factory=list)
     loss_series: Series = msgspec.field(default_factory=Series)
     own_series: Series = msgspec.field(default_factory=Series)
-    """Own time per step in milliseconds: `low` is that of the fastest rank, `high` that of the slowest."""
+    """Own time per step in milliseconds: `low` is the fastest rank's own time, `high` the slowest rank's."""
     findings: list[Finding] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     notes: list[Text] = msgspec.field(default_factory=list)
     buckets: list[BucketView] = msgspec.field(default_factory=list)
     """Buckets in the order in which DDP launches them, if they are recorded."""
     bus_bandwidth_gb_s: float | None = None
-    """Bandwidth of the buckets' all-reduces, if buckets are recorded."""
+    """Bandwidth of the buckets' all-reduces in GB/s, if buckets are recorded."""
     all_reduce: AllReduceView | None = None
     """Cost of all-reduce, if gradients are synchronised."""
     efficiency: EfficiencyView | None = None
@@ -283,22 +285,23 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     series: SeriesView | None = None
     """A quantity over time, if requested."""
     cost: CostView | None = None
-    """Cost of all-reduce over other steps, if requested."""
+    """Cost of all-reduce over the steps that the viewer selected, if requested."""
     inspect: InspectView | None = None
     """The inspected rank, if requested."""
     stacks: list[StackView] = msgspec.field(default_factory=list)
-    """Place of every rank's training thread, if requested."""
+    """Latest known stack of every rank's training thread, if requested."""
     times: TimesView | None = None
     """How the run spent its time, from the first step on."""
     pausing: PausingView | None = None
-    """The activity of the run instead of training, or None while it trains."""
+    """The activity of the run instead of training, or None while the run trains."""
     accumulation: Count = 1
     """Number of batches whose gradients are accumulated in one step."""
     training_epoch: Count | None = None
-    """Current epoch of the training, counted from 1. The field `epoch` is that of the hub."""
+    """Current epoch of the training, counted from 1. The field `epoch` is not about training: it identifies the hub
+    process."""
     training_epochs: Count | None = None
     parallelism: Text = ""
-    """Kind of parallel training, such as DDP or FSDP2, from the Hello of the ranks, or "" if no rank can tell."""
+    """Kind of parallel training, such as DDP or FSDP2, as the ranks report it, or "" if no rank could detect it."""
     unmeasured: list[Text] = msgspec.field(default_factory=list)
     """Phases of PHASES that are not measured in this kind of training."""
     measured: Text = ""
@@ -318,7 +321,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     sync: CoursesView | None = None
     """Series "wait", "transfer", "parallel", "load balance" and "communication" of all ranks, if requested."""
     clocks: list[ClockView] = msgspec.field(default_factory=list)
-    """Clock of each host but the first, if there are several hosts."""
+    """Clock of each host except the first, if there are several hosts."""
     printed: PrintedView | None = None
     """Output of a rank, if requested."""
     cores: CoursesView | None = None
@@ -328,5 +331,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
 
 
 def models_with_loss(snapshot: Snapshot) -> list[str]:
-    """Return the names of the models whose losses add up to the snapshot's, or [] unless a step updates several."""
+    """Return the names of the models whose losses are summed in the snapshot's loss; [] if a step updates only one
+    model.
+    """
     return [name.removeprefix(LOGGED + LOSS_OF) for name in snapshot.quantities if name.startswith(LOGGED + LOSS_OF)]

@@ -1,4 +1,6 @@
-"""Constants of the messages (phases, kinds of synchronisation, stages, states, limits), ranges, and their error."""
+"""Constants of the messages (phases, kinds of synchronisation, stages, states, limits), ranges of values, and
+WireError.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 PROTOCOL = 1
-"""Version of the protocol. It rises only when an old peer could misread a new message, not for appended fields."""
+"""Version of the protocol. This number rises only when an old peer could misread a new message, not for appended
+fields."""
 
 MAX_WORLD = 1 << 17
 MAX_STEP = 1 << 48
@@ -41,7 +44,7 @@ class Phase(IntEnum):
 
 
 PHASES = tuple(phase.name.lower() for phase in Phase)
-"""All phases of a step, which add up to its length."""
+"""All phases of a step. Their lengths add up to the length of the step."""
 OWN_PHASES = PHASES[: Phase.WAIT]
 """Phases of a rank's own work in a step."""
 
@@ -50,8 +53,9 @@ SYNC_KINDS = ("gradients", "buffers", "collective")
 SYNC_GRADIENTS, SYNC_BUFFERS, SYNC_COLLECTIVE = range(3)
 
 DIGEST_SUBJECTS = ("weights", "few weights", "unreduced weights", "inputs", "BatchNorm statistics", "other buffers")
-"""Subjects of digests, by index: the parameters that DDP reduces; a few of these; parameters whose gradients DDP does
-not reduce; a forward's inputs; BatchNorm statistics and other buffers, if DDP does not broadcast buffers."""
+"""Subjects of digests, by index: the parameters that DDP reduces; a few of these parameters; parameters whose gradients
+DDP does not reduce; a forward's inputs; BatchNorm statistics; other buffers. The last two have digests only if DDP does
+not broadcast buffers."""
 WEIGHTS, FEW_WEIGHTS, UNREDUCED, INPUTS, BATCH_NORM, OTHER_BUFFERS = range(6)
 SCALED_UPDATES = 100
 """Number of the latest GradScaler updates among which skipped ones are counted."""
@@ -68,49 +72,50 @@ torch.compile; anything else that took long; starting DataLoader workers, until 
 the synchronisation of ranks that have data left (Join); and starting or ending ddpmon's profile of the rank."""
 EVALUATION, CHECKPOINT, COMPILATION, PAUSE, STARTING_WORKERS, OUT_OF_DATA, PROFILING = range(7)
 EXCLUDED_PAUSES = (OUT_OF_DATA, PROFILING)
-"""Pauses that always exclude a step from the statistics, however many steps have them, because the step was not one of
-all ranks or was slowed down by ddpmon."""
+"""Pauses that always exclude their step from the statistics, even if most steps have such a pause. In an OUT_OF_DATA
+step some ranks did not train; a PROFILING step was slowed down by ddpmon."""
 
 DDP, FSDP, FSDP2, DEEPSPEED = "DDP", "FSDP", "FSDP2", "DeepSpeed"
 TENSOR_PARALLEL, DATA_PARALLEL = "tensor parallel", "DataParallel"
 LOCAL_SGD = "local SGD"
-"""Kind that may accompany any of the kinds above: ranks train separately and average their weights now and then."""
+"""Kind of training that may be combined with any of the kinds above: ranks train separately and average their weights
+now and then."""
 ALONE, NOT_PARALLEL = "one process", "none"
 """Kinds of training without a wrapper. "none" means that the process is one of several in a process group, but none of
 the kinds above was detected."""
 PARALLEL_JOIN = " + "
-"""Separator between several kinds; no kind contains it."""
+"""Separator between several kinds of parallel training. No kind's name contains the separator."""
 HYBRID = " (hybrid)"
 """Suffix of FSDP or FSDP2 if the model is sharded over some ranks and replicated over the others."""
 
 HEAT_METRICS = ("own", *OWN_PHASES, "wait", "step", "loss", "gpu")
-"""Quantities of the heat map: own time in excess of the median of the other ranks; each phase in excess of theirs, as a
-share of their own time; wait as a share of the step; the step's length in excess of the median; loss; GPU
-utilization."""
+"""Quantities of the heat map: a rank's own time in excess of the other ranks' median; each phase in excess of the
+others' median, as a share of their own time; wait as a share of the step; the step's length in excess of the median
+step; loss; GPU utilization."""
 HEAT_JUDGED = ("own", *OWN_PHASES, "step")
 """Quantities in which the hub can tell lateness from noise."""
 HEAT_LEVELS = (0.0, 0.05, 0.10, 0.15)
 """Smallest excess of each mark in the heat map, as a fraction."""
 NOTABLE = HEAT_LEVELS[1]
-"""Excess over the peers, as a fraction, from which on a rank or one of its phases is marked. A smaller excess is
-reported, if at all, as a finding."""
+"""Excess over the peers, as a fraction, from which on screens mark a rank or one of its phases. A smaller excess
+appears only if it is a finding."""
 HEAT_STEPS = (1, 8, 64, 512)
-"""Numbers of steps that a column of the heat map may cover."""
+"""Possible numbers of steps in a column of the heat map."""
 WHOLE_RUN = 0
 """Value that requests as many steps per column as are needed to show the whole run."""
 HEAT_MOST = 512
 """Largest number of rows, and of columns, that a viewer may request."""
 HEAT_MOMENTS = 7
-"""Number of columns whose moment the heat map reports, evenly spaced from the first to the last."""
+"""Number of columns for which the heat map reports the time, evenly spaced from the first to the last column."""
 DEVICE_COURSES = ("gpu", "gpu_memory", "cpu", "starved", "rss", "cores")
 """Quantities of each rank that are stored second by second."""
 SAMPLE_SECONDS = (1, 16)
-"""Numbers of seconds that a column may cover, for the quantities of DEVICE_COURSES."""
+"""Possible numbers of seconds in a column of a chart of DEVICE_COURSES."""
 PRINTED_LINES = 300
-"""Largest number of lines of a rank's output that are sent to another machine: the last ones."""
+"""Largest number of lines of a rank's output that are sent to another machine. The last lines are sent."""
 COST_WINDOWS = ("window", "last", "start")
-"""Steps over which costs can be computed: the window of all other means, the last COST_STEPS, or all since the start
-of the run."""
+"""Steps over which costs can be computed: the window of all other means, the last COST_STEPS steps, or all steps since
+the start of the run."""
 COST_STEPS = 50
 
 LOGGED = "log:"
@@ -121,12 +126,13 @@ SERIES_MOST = 2048
 """Largest number of points that a viewer may request."""
 
 BUCKETS, GPU_COUNTERS, STEPS = "buckets", "gpu", "steps"
-"""Measurements that may be missing on screens: `Hello.missing` says why."""
+"""Measurements that may be missing on screens. `Hello.missing` gives the reasons."""
 REASONS_JOIN = ", "
-"""Separator between the reasons why a GPU throttles its clocks; no reason contains it."""
+"""Separator between the reasons why a GPU throttles its clocks. No reason contains the separator."""
 
 STAGES = ("importing", "connected", "group", "model", "training", "ended")
-"""Progress of a rank: importing, torch imported, process group created, model wrapped in DDP, first step done, left."""
+"""Progress of a rank: importing, torch imported, process group created, model wrapped in DDP, first step done, process
+ended."""
 STAGE_IMPORTING, STAGE_CONNECTED, STAGE_GROUP, STAGE_MODEL, STAGE_TRAINING, STAGE_ENDED = range(6)
 
 RUN_STATES = (
@@ -134,8 +140,8 @@ RUN_STATES = (
 )  # fmt: skip
 """States of a run. "stale" (a viewer receives no messages) and "replay" are states of a viewer."""
 END_STATES = frozenset({"done", "failed", "stopped", "detached", "lost", "unknown"})
-"""States after which no further messages arrive. An "unknown" run may still go on where ddpmon cannot see it; a
-"detached" one goes on without ddpmon."""
+"""States after which no further messages arrive. A run in state "unknown" may still go on where ddpmon cannot see it. A
+"detached" run goes on without ddpmon."""
 
 
 Rank: TypeAlias = Annotated[int, Meta(ge=0, lt=MAX_WORLD)]
@@ -165,7 +171,7 @@ Celsius: TypeAlias = Annotated[float, Meta(ge=-300, lt=MAX_US)]
 
 
 class WireError(ValueError):
-    """A frame is no message of ddpmon, or holds impossible values."""
+    """A received frame is not a message of ddpmon, or contains impossible values."""
 
 
 def require(ok: bool, name: str, value: object) -> None:
@@ -175,5 +181,5 @@ def require(ok: bool, name: str, value: object) -> None:
 
 
 def require_equal_lengths(lists: Sequence[Sized], name: str) -> None:
-    """Raise a WireError that names lists which belong together if they are not equally long."""
+    """Raise a WireError if lists are not equally long. `name` names the lists in the error."""
     require(len({len(each) for each in lists}) == 1, name, [len(each) for each in lists])

@@ -1,10 +1,10 @@
 """Encoder and decoders of the messages. Each decoder raises a WireError that names the first invalid value.
 
 The structs declare types and ranges, and check in `__post_init__` that their fields fit together. Steps and the ranks
-of a snapshot are checked here instead, because they are also made in great numbers by code that needs no check. So
-screens can rely on this: lists that belong together are equally long, the ranks are those of the world in its order,
-and moments are finite. That holds for a hub's snapshot and for one that was made from a damaged recording. Control
-characters in text are not removed here, but where the text is written to a terminal.
+of a snapshot are checked here instead, because code that needs no check also makes great numbers of them. Screens can
+rely on three facts, even for a snapshot that was made from a damaged recording: lists that belong together are equally
+long, ranks are listed in order and complete, and moments are finite. Control characters in text are not removed here,
+but where the text is written to a terminal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 def decode(decoder: msgspec.msgpack.Decoder[_T], frame: bytes) -> _T:
-    """Decode a frame, and raise WireError if it is no message of this decoder's type."""
+    """Decode a frame, and raise WireError if the frame is not a message of this decoder's type."""
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -53,10 +53,10 @@ def decode_lenient(frame: bytes) -> tuple[FromRank, str]:
 
     Returns:
         The message, and an error text that is "" if the message is valid. A batch with an invalid record is returned
-        without all its records, so that its rank can go on from the batch's number.
+        without any records, so that the rank can continue after this batch.
 
     Raises:
-        WireError: any other message is invalid.
+        WireError: a message other than a batch is invalid.
 
     """
     try:
@@ -87,7 +87,7 @@ def decode_snapshot(frame: bytes) -> Snapshot:
 
 
 def check_ranks(shot: Snapshot) -> None:
-    """Check that the ranks of a snapshot are the whole world, in its order, or raise WireError."""
+    """Check that a snapshot has every rank of the world, in the order of their numbers, or raise WireError."""
     require(len(shot.ranks) == shot.run.world_size, f"ranks of {shot.run.world_size}", len(shot.ranks))
     for place, view in enumerate(shot.ranks):
         if view.rank != place:
