@@ -16,16 +16,17 @@ from ddpmon.launch import processes, run_processes
 from ddpmon.runs import Run, Sight
 
 CONCLUDED_S = 30.0
-"""Longest wait, in seconds, for a successor that finds no process of the run left. It has the hub write the report."""
+"""Longest wait, in seconds, for a successor to record the end of a run that has no processes left. The successor's hub
+writes the report meanwhile."""
 SIGNED_S = 10.0
 """Longest wait, in seconds, until a successor started by another command has entered itself in run.json."""
 
 
 def adopt_run(run: Run, say: Callable[[str], None] | None = None) -> Run:
-    """Make sure that a live run has a supervisor and a hub that are not stopped, and return the run as it is then.
+    """Make sure that a live run has a running supervisor and a running hub; return the run with its new state.
 
     A run that has ended, or that belongs to another machine, boot or pid namespace, is returned unchanged. If no
-    process of a lost run is left, this waits until its end is written down as far as it can be found out.
+    process of a lost run is left, the function waits until the successor has recorded how the run ended.
 
     Args:
         run: The run.

@@ -54,7 +54,7 @@ def _half_of(most_bytes: int) -> int:
 
 
 class BoundedLog:
-    """One log. No method raises. `full` is True if the disk refused the last write."""
+    """One log of bounded size. No method raises. `full` is True if the disk refused the last write."""
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self.full = False
@@ -68,7 +68,8 @@ class BoundedLog:
         self._why = ""
         self._again_at = 0.0
         self._reported = self._reported_before = 0
-        """Missing bytes that lines in this file report, minus the size of these lines; the same for the older file."""
+        """Number of missing bytes that the lines in the current file report, minus the size of these lines. The second
+        number is that of the older file."""
 
     @property
     def is_empty(self) -> bool:

@@ -41,7 +41,7 @@ HELD_BYTES = 16 << 20
 LEAST_HELD_BYTES = 256 << 10
 CHUNK_BYTES = 256 << 10
 TURN_BYTES = 4 << 20
-"""Most bytes that are read from one spool before the next spool's turn."""
+"""Largest number of bytes to read from one spool before the drain reads the next spool."""
 INTRODUCTION_S = 10.0
 """Longest time, in seconds, for a process that connects to send its spool."""
 TAKE_OVER_S = 10.0

@@ -33,7 +33,7 @@ MAX_DRAIN_START_S = 5.0
 
 
 def place_in_job(environment: Mapping[str, str]) -> Task | None:
-    """Return which task of a job this command is; None if it is not part of a job or that is unknown."""
+    """Return the task that this command is in its launcher's job; None if the environment shows no job."""
     parent = runs.Process.of(os.getppid())
     task = tasks.task(environment, f"{parent.pid} {parent.start_ticks}" if parent else "")
     return task if task is not None and task.job else None
@@ -41,10 +41,10 @@ def place_in_job(environment: Mapping[str, str]) -> Task | None:
 
 @contextlib.contextmanager
 def joined_or_first(command: list[str], task: Task | None) -> Iterator[Job | None]:
-    """Hold the job's lock while this command starts the run, or join the job's run if it exists on this machine.
+    """Join the job's run if it exists on this machine. Otherwise hold the job's lock while this command starts the run.
 
-    The lock keeps other tasks of the job from starting a run here before `begin` has. If the run exists, this function
-    does not return, because the command replaces this process.
+    The lock keeps other tasks of the job from starting a second run before `begin` has recorded the first one. If the
+    run exists, this function does not return, because the command replaces this process.
 
     Raises:
         DdpmonError: The job's folder cannot be used.

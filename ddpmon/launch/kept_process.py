@@ -34,7 +34,7 @@ class KeptProcess(ABC):
     NAME: ClassVar[str]
     """Name of the process in messages."""
     MEANWHILE: ClassVar[str]
-    """Last part of the message that the process ended: what happens until it is restarted, or which file to read."""
+    """End of the message that says that the process ended. It says what happens until the restart, or names a log."""
     FIRST_PAUSE_S: ClassVar[float]
     END_S: ClassVar[float]
     """Longest time, in seconds, for the process to finish its work once the run has ended."""
@@ -67,7 +67,13 @@ class KeptProcess(ABC):
         return processes.spawn_session(command, dict(os.environ), log, blocked=blocked, ignored=processes.SCHEDULERS)
 
     def start_if_due(self, at: float, even_if_not: bool = False) -> bool:
-        """Start the process if it is not running and the pause is over; return whether it was started."""
+        """Start the process if it is not running and the pause since its last end is over. Return whether it started.
+
+        Args:
+            at: The current time in seconds.
+            even_if_not: Start the process even if the pause is not over.
+
+        """
         if self.process is not None or not (even_if_not or at >= self._next_at):
             return False
         self._started_at = at
@@ -80,7 +86,7 @@ class KeptProcess(ABC):
         return True
 
     def record_end(self, at: float, code: int | None) -> None:
-        """Record that the process ended with an exit code as waitpid reports it, or None if the code is unknown."""
+        """Record the end of the process. code: the exit code that waitpid reported; None if it is unknown."""
         self.process = None
         if not self._is_ending:
             self._report_failure(
@@ -127,12 +133,12 @@ class HubKeeper(KeptProcess):
     _is_child = True
 
     def take_over(self, process: Process) -> None:
-        """Restart a hub that an earlier supervisor started when it ends."""
+        """Take over a hub that an earlier supervisor started, so that this keeper restarts the hub when it ends."""
         self.process = process
         self._is_child = False
 
     def notice_end(self, at: float) -> None:
-        """Check whether a hub that is not a child has ended."""
+        """Check whether a hub that an earlier supervisor started has ended. The kernel sends no SIGCHLD for it."""
         if self.process is not None and not self._is_child and not self.process.alive():
             self.record_end(at, None)
 
@@ -165,7 +171,7 @@ class Draining(KeptProcess):
 
     def start_drain(self, at: float) -> None:
         """Start the drain before the command, so that it is ready for the command's output."""
-        with contextlib.suppress(OSError):  # If this fails, the command's start reports it.
+        with contextlib.suppress(OSError):  # The command's start needs the descriptor too, and reports the error.
             self.output_descriptor()
         self.keep_draining(at)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 STOP_MARGIN_S = 4.0
-"""Seconds to wait beyond the grace. torchrun kills its ranks at the end of the grace, and then reports it."""
+"""Seconds to wait beyond the grace. torchrun kills its ranks at the end of the grace, and needs time to report that."""
 SETTLE_S = 6.0
 """Seconds for orphans to end after the command ended by itself. DataLoader workers check for their parent every 5 s."""
 TERMINATE_S = 2.0
@@ -44,11 +44,11 @@ class Life:
     def take_over(self, command_ended: bool, grace_until: float | None = None) -> None:
         """Set the state of a run whose supervisor was killed.
 
-        If the command had ended by then, the run is over when all its processes have ended.
+        If the command has already ended, the run is over when all its processes have ended.
 
         Args:
             command_ended: The command is gone.
-            grace_until: When the grace of an earlier stop is over; None if nobody requested one.
+            grace_until: Time at which the grace of an earlier stop is over; None if nobody requested a stop.
 
         """
         self.command_ended = command_ended
@@ -57,7 +57,7 @@ class Life:
             self._deadline = self._grace_until = grace_until + STOP_MARGIN_S
 
     def request_stop(self, at: float, now: bool = False) -> Do:
-        """Handle a request to end the run. A repeated one has no effect, except that `now` ends the grace period."""
+        """Handle a request to end the run. A repeated request has no effect, unless its `now` ends the grace period."""
         if self.state in {"killing", "over"}:
             return Do.NOTHING
         if now:
@@ -68,10 +68,10 @@ class Life:
         return Do.ASK
 
     def handle_command_end(self, at: float, by_signal: bool) -> Do:
-        """Handle the end of the command. Its remaining processes may finish their work.
+        """Handle the end of the command. The run's remaining processes may finish their work.
 
-        If the launcher was killed, the ranks would train on without it. They are asked to end, and have the whole grace
-        to save.
+        If a signal killed the command, which is the launcher, its ranks would continue to train. The ranks are then
+        asked to end, and have the whole grace to save a checkpoint.
         """
         self.command_ended = True
         if self.state == "running":
@@ -86,8 +86,8 @@ class Life:
 
         Args:
             at: The time.
-            left: How many processes of the run are alive, including the command.
-            ranks: How many of these are ranks.
+            left: Number of processes of the run that are alive, including the command.
+            ranks: Number of ranks among these processes.
 
         """
         if self.state == "over" or (self.command_ended and left == 0):

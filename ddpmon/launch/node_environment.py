@@ -21,8 +21,9 @@ FIRST_PORT, PORTS = 10_000, 20_000
 
 
 def nodes_from_environment(environment: Mapping[str, str]) -> NodeOptions | None:
-    """Return the nodes; None if no variable is set or there is one node. Raise UsageError if torchrun would refuse a
-    value.
+    """Return the node options from torchrun's variables; None if no variable is set, or there is only one node.
+
+    Raise UsageError if torchrun would refuse a value.
     """
     count = environment.get("PET_NNODES", "1")
     least, most = node_counts(count, f"PET_NNODES is {count!r}")
@@ -57,7 +58,7 @@ def _rendezvous_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def job_step_nodes(environment: Mapping[str, str]) -> NodeOptions | None:
-    """Return the nodes of the job step that this process is a task of; None if there is no step, or it has one node.
+    """Return the node options of this process's Slurm job step; None without a job step, or with only one node.
 
     Raises:
         UsageError: A node has several tasks, or a variable's value is not one that srun writes.

@@ -130,8 +130,8 @@ def resume(process: Process | None) -> bool:
 def send_signal(process: Process, number: signal.Signals, *, to_group: bool = False) -> None:
     """Send a signal to a process, unless its pid belongs to another process by now.
 
-    It goes through a pidfd, except on a kernel without pidfds, or without signals to groups through them. to_group:
-    signal the whole process group, as Ctrl-C in a terminal does.
+    The signal goes through a pidfd, so that the pid cannot change its owner meanwhile. Kernels that do not support this
+    get kill or killpg. to_group: signal the whole process group, as Ctrl-C in a terminal does.
     """
     flags, kill = (PIDFD_SIGNAL_PROCESS_GROUP, os.killpg) if to_group else (0, os.kill)
     with contextlib.ExitStack() as opened, contextlib.suppress(ProcessLookupError, PermissionError):

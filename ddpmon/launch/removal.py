@@ -1,5 +1,6 @@
-"""Deletes runs, each with all of its files or none: one that a user chose, or the oldest that have ended if all runs
-exceed a limit of size or age.
+"""Deletes a run that the user chose, or the oldest ended runs if the stored runs exceed a limit of size or age.
+
+A run is never half deleted: its folder is renamed first.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def size_text(run: Run) -> str:
 
 
 def check_removable(run: Run, *, force: bool = False) -> Run:
-    """Return the run as it is now if none of its processes lives; raise UsageError otherwise.
+    """Return the run's current state if no process of the run is alive; raise UsageError otherwise.
 
     Args:
         run: The run.
@@ -128,7 +129,7 @@ class Stored:
     run: Run
     size_bytes: int
     ended_at: float
-    """Unix time at which the run ended; if that was not recorded, at which one of its files was last written."""
+    """Unix time at which the run ended. If the end was not recorded: Unix time of the last write to the run's files."""
 
     def __str__(self) -> str:
         size = numbers.disk_size(self.size_bytes)
@@ -176,7 +177,7 @@ def limit_from_environment() -> Bound | None:
 
 
 def plan_pruning(bound: Bound) -> Pruning:
-    """Return which runs a limit deletes: the oldest ended ones, none that is running or that may run elsewhere."""
+    """Return the runs that a limit deletes: the oldest ended runs. A run that may still be running is never deleted."""
     now = time.time()
     readable = runs.all_runs()
     unreadable = set(runs.all_ids()).difference(run.id for run in readable)
@@ -206,7 +207,7 @@ def plan_pruning(bound: Bound) -> Pruning:
 
 
 def delete_runs(going: Sequence[Stored]) -> Iterator[tuple[Stored, str]]:
-    """Delete runs one by one; yield each with "", or with the reason why it could not be deleted."""
+    """Delete runs one by one; yield each run with "", or with the reason why ddpmon could not delete it."""
     for stored in going:
         try:
             delete_run(stored.run)

@@ -21,7 +21,7 @@ GROWTH_BYTES = 4096
 
 
 class RunFile:
-    """The run that a supervisor supervises. It overwrites other processes' changes of run.json, except a new name."""
+    """The supervisor's copy of its run. Writing it overwrites other processes' changes of run.json, except a rename."""
 
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
         self.run = run
@@ -29,7 +29,7 @@ class RunFile:
         self._behind = False
         """True if run.json lacks a change of `run`."""
         self.trouble = ""
-        """Reason why run.json could not be written last time; "" if it could."""
+        """Reason why the last attempt to write run.json failed; "" if it succeeded."""
         self._folder = runs.run_dir(run.id)
         self._reserve = self._folder / "run.json.reserve"
 

@@ -27,8 +27,9 @@ from ddpmon.runs import Process, Run, Sight
 PASS_ON_S = 2.0
 """Longest time, in seconds, for a launcher to forward a signal to its ranks."""
 FORKING_S = 5.0
-"""Age of a rank, in seconds, up to which its launcher may not know it. torchrun records its ranks once it has forked
-all of them. If it is asked to end before, it leaves them behind. Such young ranks have nothing to save yet."""
+"""Age of a rank, in seconds, up to which its launcher may not know the rank. torchrun records its ranks after it has
+forked all of them. If torchrun is asked to end earlier, it leaves its ranks behind. Ranks this young have nothing to
+save yet."""
 _OURS = ("supervisor.log", "hub.log")
 """Logs that no process of the run itself prints into."""
 
@@ -50,12 +51,13 @@ class RunProcesses:
         self._say = say
         self._elsewhere = elsewhere
         self._passing_on: tuple[signal.Signals, float] | None = None
-        """(signal, time) that the launcher was sent and should forward to its ranks; None once that was checked."""
+        """The signal that the launcher should forward to its ranks, and the time in seconds at which it was sent. None
+        once ddpmon has checked that the launcher forwards it."""
         self._known_until_ticks = math.inf
-        """Start time, in clock ticks since boot, after which ranks may be unknown to the launcher that was stopped."""
+        """Start time, in clock ticks since boot. The stopped launcher may not know ranks that started later."""
         self._terminated: set[Process] = set()
-        """Processes that were sent SIGTERM: a second one would start another checkpoint while the first is being
-        written."""
+        """Processes that were sent SIGTERM. A second SIGTERM would begin another checkpoint while the rank still writes
+        the first one."""
         self._last_line = ""
 
     def remaining(self, *ours: Process | None) -> list[tuple[int, Process]]:
@@ -73,8 +75,7 @@ class RunProcesses:
         """Ask the run to end: with SIGTERM if a process handles it (to save a checkpoint), else with SIGINT, as Ctrl-C
         would.
 
-        torchrun forwards either one to its ranks. It must never be sent SIGUSR1, which kills it and leaves its ranks
-        behind.
+        torchrun forwards either signal to its ranks. SIGUSR1 would kill torchrun and leave its ranks behind.
 
         Args:
             remaining: Every live process of the run, with its parent's pid.
@@ -179,8 +180,8 @@ def _printing_processes(run_id: str) -> set[Process]:
 def _together_with(agent: Process) -> set[Process]:
     """Return the processes in the session or the process group of the run's command.
 
-    The kernel does not reuse a pid while a session or group has that number. So these processes belong to the command
-    as long as no other process has its pid.
+    The kernel does not reuse a pid while a session or a process group has that number. So these processes belong to the
+    command unless another process has the command's pid.
     """
     if Process.of(agent.pid) not in {None, agent}:
         return set()
@@ -201,7 +202,7 @@ def ranks_of(remaining: list[tuple[int, Process]]) -> list[Process]:
 
 
 def hand_to_ranks(run: Run, number: signal.Signals) -> tuple[int, int]:
-    """Send a signal to the ranks on this machine that handle it; return the number of these, and of other ranks.
+    """Send a signal to the ranks on this machine that handle it. Return the numbers of ranks with and without handler.
 
     The launcher and ranks without a handler do not get the signal, because it would end them.
     """

@@ -93,7 +93,7 @@ class Spool(Protocol):
         """Close the spool; return how many bytes are lost by that."""
 
     def unread_bytes(self) -> int:
-        """Return how many bytes can be read, at least."""
+        """Return the least number of bytes that can be read now."""
 
     def printed_ns(self) -> int:
         """Return the Unix time in ns of the last write into the spool. `remove_bytes` may change it."""
@@ -144,10 +144,10 @@ class Pipe:
 
 
 class PlainFile:
-    """A file that is emptied from its beginning.
+    """A plain file that the drain empties from its beginning.
 
-    The file is never truncated, because a process may be writing to it. Instead, holes are punched where bytes were
-    taken. This frees their space and leaves zeros, by which a later drain sees where to continue.
+    The drain never truncates the file, because a process may be writing to it. Instead, the drain punches holes where
+    it has removed bytes. A hole needs no disk space and reads as zeros, so a later drain knows where to continue.
     """
 
     def __init__(self, path: str) -> None:
@@ -156,7 +156,7 @@ class PlainFile:
         self.identity = status.st_dev, status.st_ino
         self.ended = False
         self._at = 0
-        """Offset in the file before which every byte was taken."""
+        """Offset in the file up to which all bytes have been removed."""
         self._freed = 0
 
     def close(self) -> int:

@@ -13,10 +13,10 @@ from ddpmon.runs import Sight
 
 
 def request_stop(run: runs.Run, now: bool = False) -> None:
-    """Request the end of a run and return at once: its ranks get their grace, or none with `now`.
+    """Request the end of a run and return at once. The ranks get the run's grace, or no grace with `now`.
 
-    A repeated request changes nothing, unless `now` ends the grace. If the run's supervisor was killed, a new one is
-    started for the stop. For a run that has ended, nothing happens.
+    A repeated request changes nothing, unless `now` ends the grace. If the run's supervisor was killed, a new
+    supervisor is started for the stop. If the run has ended, the function does nothing.
 
     Raises:
         RunNotFoundError: The run's folder was moved or deleted.

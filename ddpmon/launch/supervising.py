@@ -1,4 +1,6 @@
-"""The base of both supervisors, of a run that ddpmon started and of a job that it attached to, and how they begin.
+"""Base class of the two supervisors, and the code with which both begin.
+
+`launch.supervisor` supervises a run that ddpmon started. `attach.supervisor` supervises a job that ddpmon attached to.
 
 Standard library only.
 """
@@ -44,7 +46,7 @@ class Supervising(ABC):
 
     @abstractmethod
     def _wait_for_signal(self, seconds: float) -> int | None:
-        """Wait for a signal at most so many seconds, and handle children that ended; return the signal."""
+        """Wait up to `seconds` for a signal, and handle children that ended. Return the signal; None if none came."""
 
     @abstractmethod
     def _is_over(self) -> bool:
@@ -70,7 +72,7 @@ class Supervising(ABC):
             self.file.change_fields(hub=self.hub.process)
 
     def _wait_and_keep_hub(self, seconds: float) -> int | None:
-        """Wait, and restart the hub if necessary; return the signal that came."""
+        """Wait up to `seconds` for a signal, and restart the hub if it has ended. Return the signal; None if none."""
         number = self._wait_for_signal(seconds)
         self._keep_hub()
         return number
@@ -93,31 +95,31 @@ class Supervising(ABC):
         self._say("run ended")
 
     def _wait_until(self, seconds: float, so: Callable[[], bool]) -> None:
-        """Wait until `so` returns True, at most so many seconds, and handle children that end meanwhile."""
+        """Wait up to `seconds` until `so` returns True, and handle children that end meanwhile."""
         deadline = time.monotonic() + seconds
         while not so() and time.monotonic() < deadline:
             self._wait_for_signal(ENDING_S)
 
 
 MAX_HELD_LINES_BYTES = 65_536
-"""Maximum number of bytes of unwritten lines to hold while the disk is full; the oldest are dropped first."""
+"""Largest number of bytes of unwritten lines to hold while the disk is full. The oldest lines are dropped first."""
 
 
 class SupervisorLog:
-    """Writes lines to an open file at once, and holds those that cannot be written yet."""
+    """Writes lines to an open file at once. Lines that a full disk refuses are held and written later."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._unwritten = b""
 
     def write_line(self, text: str) -> None:
-        """Write a line with its time, after the lines that are still to be written."""
+        """Write a line with its time, after the held lines."""
         line = f"{time.strftime('%H:%M:%S')} {text}\n".encode(errors="backslashreplace")
         self._unwritten = (self._unwritten + line)[-MAX_HELD_LINES_BYTES:]
         self.write_pending()
 
     def write_pending(self) -> None:
-        """Try again to write the lines that are still to be written."""
+        """Try again to write the held lines."""
         try:
             while self._unwritten:
                 self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]

@@ -1,17 +1,17 @@
 """python -m ddpmon.launch.supervisor RUN_ID: the parent of a run's command and of its hub.
 
-Standard library only. It lives in a session of its own, so that a closed terminal cannot end it, and adopts every
-orphaned descendant, so that no process of the run can outlive the run. Once run.json exists, only the supervisor writes
-it; other processes change only the run's name. The supervisor holds the run's lock until it ends, so that a run has at
-most one supervisor.
+The supervisor has a session of its own, so that a closed terminal cannot end it. It adopts every orphaned descendant,
+so that no process of the run can outlive the run. Once run.json exists, only the supervisor writes it; other processes
+change only the run's name. The supervisor holds the run's lock until it ends, so that a run has at most one supervisor.
+Standard library only.
 
     SIGTERM, SIGINT   stop: the ranks get the run's grace to end by themselves; repeated signals change nothing
     SIGQUIT           stop now
     --take-over       replace the killed supervisor of a run until the run's end
 
-A full disk or deleted folders delay its writes but never end it. If it cannot record how the run ended, even in the
-reserved space, it retries for ten minutes (`WRITE_END_S`), or until a signal stops it. A command that waits for the
-exit code waits as long.
+A full disk or a deleted folder delays the supervisor's writes but never ends the supervisor. If it cannot record how
+the run ended, even in the reserved space, it retries for ten minutes (`WRITE_END_S`), or until a signal stops it. A
+command that waits for the exit code waits as long.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Supervisor(Supervising):
         self.exit_code: int | None = None
         agent = file.run.agent if takes_over else None
         self._command = exit_traces.Stranger(agent) if agent and agent.alive() else None
-        """The live command of a run that was taken over; else None."""
+        """The command, if this supervisor replaced a killed one and the command is still alive; else None."""
         self._goodbyes_tell = True
         """True if goodbyes of all ranks prove that a command with an unknown exit code succeeded; False once its ranks
         were asked to end."""
         self._goes_on_without = False
-        """True if the command has ended, but members of the job have not."""
+        """True if the command has ended, but other commands that joined the run (`ddpmon exec`) are still running."""
 
     def supervise(self) -> None:
         """Start the run or take it over, wait for its end, end remaining processes, and let the hub conclude."""
@@ -196,7 +196,7 @@ class Supervisor(Supervising):
             if agent and pid == agent.pid:
                 say(f"command ended with {code}")
                 self.exit_code = exit_traces.shell_code(code)
-                if self._job_members():  # for processes that wait only for this command
+                if self._job_members():  # Processes that wait for this command alone need its code.
                     self.file.change_fields(command_code=self.exit_code)
                 self._handle_command_end(at, by_signal=code < 0)
             elif self.hub.process and pid == self.hub.process.pid:

@@ -21,16 +21,16 @@ _SHUTDOWN = "--shutdown-timeout"
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """This machine's place among several."""
+    """Number of nodes of a run, number of this node, and address at which the nodes meet."""
 
     count: int = 1
-    """Number of nodes; with `least`, the largest number."""
+    """Number of nodes; in an elastic run, the largest number."""
     rank: int | None = None
     endpoint: str | None = None
     """HOST:PORT of the rendezvous, on the machine of rank 0."""
     least: int | None = None
-    """Smallest number of nodes with which an elastic run continues; nodes then have no fixed numbers. None if the run
-    needs all nodes."""
+    """Smallest number of nodes with which an elastic run continues. The nodes of an elastic run have no fixed numbers.
+    None if the run is not elastic, and needs all nodes."""
 
     def __post_init__(self) -> None:
         if self.count == 1:
@@ -56,7 +56,7 @@ def node_options(text: str, rank: int | None, endpoint: str | None) -> NodeOptio
     Args:
         text: The number of nodes.
         rank: The number of this node.
-        endpoint: Where the nodes meet.
+        endpoint: HOST:PORT at which the nodes meet.
 
     """
     least, most = node_counts(text, f"--nnodes {text}")
@@ -74,9 +74,9 @@ def node_counts(text: str, source: str) -> tuple[int, int]:
 
 
 def known_options() -> frozenset[str]:
-    """Return the options that the installed torchrun accepts, read from its source; empty if it cannot be read.
+    """Return the options that the installed torchrun accepts. The set is empty if torchrun's source cannot be read.
 
-    It is not imported, because that takes seconds, and this delays the first screen.
+    The function searches the source text. Importing torchrun would take seconds, and delay the first screen.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
@@ -121,7 +121,7 @@ def launch_command(
     log_dir: str,
 ) -> list[str]:
     """Return the command that starts the ranks. `log_dir` receives each rank's stdout and stderr."""
-    # -P: as with the torchrun program, the working directory is not on the launcher's own path.
+    # -P keeps the working directory out of the launcher's sys.path, as the torchrun program does.
     line = [sys.executable, "-P", "-m", "torch.distributed.run"]
     count = nodes.count if nodes.least is None else f"{nodes.least}:{nodes.count}"
     line += [f"--nnodes={count}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
