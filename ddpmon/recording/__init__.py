@@ -1,3 +1,1 @@
-"""The recording telemetry.db: writes the ranks' messages to it, merges its old rows, reads it, salvages it and replays
-it.
-"""
+"""Writes, reads, merges, salvages and replays a run's recording, the SQLite file telemetry.db."""

@@ -1,7 +1,8 @@
 """Fast processing of the blocks that other nodes' hubs send, each with steps of many ranks.
 
 A batch that directly follows its rank's last one is processed here. The collector processes all others one by one:
-batches that were sent again, follow a gap, come from a process without a Hello, or have steps that fit into no row.
+batches that were sent again, follow a gap, come from a process without a Hello, or have steps that do not fit into a
+table row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 TakeAlone = Callable[[Batch], None]
-"""Function that processes a single batch with all its steps in the ordinary way."""
+"""Function of the collector that processes a single batch with all of its steps."""
 
 
 class BlockIntake:
@@ -36,7 +37,7 @@ class BlockIntake:
     def process_block(
         self, block: NodeBlock, node: int, now: float, later_us: int, take_alone: TakeAlone
     ) -> RankProcess | None:
-        """Process a block of a node, and return the sender of its last batch that was not left to `take_alone`."""
+        """Process a block of a node. Return the sender of the last batch that was processed without `take_alone`."""
         last = None
         registry, recorder = self._store.registry, self._recorder
         steps, ends_us = block.table["step"].tolist(), block.table["end_us"].tolist()
@@ -88,7 +89,7 @@ class BlockIntake:
             self._tables.append(rows)
 
     def _take_rest(self, process: RankProcess, batch: Batch, now: float) -> None:
-        """Pass everything but the steps of a batch to the store."""
+        """Pass the logged values, samples and digests of a batch to the store."""
         store = self._store
         latest = batch.now_us + plausible.AHEAD_US
         if (

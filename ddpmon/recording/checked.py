@@ -1,4 +1,6 @@
-"""Converts a recording's rows to records and checks each like a message. Rows with impossible values are left out."""
+"""Converts a recording's rows to records, and checks each record like a message. Rows with impossible values are left
+out.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ TYPICAL_STEPS = 100
 """Number of a process's first steps from which its usual step length is estimated."""
 UNKNOWN_STEP_US = 1000
 BEYOND = 10
-"""Factor by which a process may exceed the number of steps that its run had time for."""
+"""Factor by which a process's step counter may exceed the number of usual steps that fit into the run's duration."""
 FAILURES = msgspec.msgpack.Decoder(Failure)
 FINDINGS = msgspec.msgpack.Decoder(EpisodeRecord)
 JUDGED = msgspec.msgpack.Decoder(Judged)
@@ -75,7 +77,9 @@ def parse_rows(rows: Iterable[Any], make: Callable[[Any], _T]) -> tuple[list[_T]
 
 
 def checked_sample(row: Sequence[Any]) -> Sample:
-    """Return the sample in a row of schema.SAMPLE_FIELDS. SQLite has no booleans, so the row has numbers instead."""
+    """Return the sample in a row of the columns schema.SAMPLE_FIELDS. The row has numbers for booleans, which SQLite
+    lacks.
+    """
     return msgspec.convert(row, Sample, strict=False)
 
 
@@ -97,7 +101,7 @@ def checked_event(row: Sequence[Any]) -> Event:
 
 
 def checkpoint(blob: bytes) -> Checkpoint:
-    """Return the checkpoint that is recorded as `history`, or raise ValueError if a hub could not continue from it."""
+    """Return the checkpoint in an encoded value, or raise ValueError if a hub could not continue from it."""
     made = _CHECKPOINTS.decode(blob)
     SinceStart(made.since_start)
     PauseFilter(made.times)
@@ -135,7 +139,9 @@ _HELLOS = msgspec.msgpack.Decoder(Hello)
 
 
 def checked_process(row: Sequence[Any], run: Run) -> tuple[RankProcess, bool]:
-    """Return the process in a row of PROCESSES and whether the row is valid, or raise ValueError if it names none."""
+    """Return the process in a row of PROCESSES, and whether the row is valid. Raise ValueError if the row names no
+    process.
+    """
     cells = dict(zip(PROCESSES, row, strict=True))
     values: dict[str, Any] = {}
     is_whole = True

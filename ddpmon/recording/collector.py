@@ -1,6 +1,6 @@
 """Receives the messages of ranks, passes them to store and recorder, and answers them.
 
-It does not depend on sockets, so that messages from a file are processed in the same way.
+The collector does not depend on sockets, so it processes messages from a file in the same way.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from ddpmon.store.store import Store
 ASK_AGAIN_S = 1.0
 """Shortest interval at which a rank is asked for missing batches."""
 ALIKE_S = 1.0
-"""Seconds before a failure is reported as an event. Other ranks often fail alike a moment later, and share the
-event."""
+"""Seconds from a failure until its event. Other ranks often fail in the same way a moment later, and one event then
+reports all of them."""
 
 Answer = Callable[[bytes, ToRank], None]
 """Function that sends a message to the rank of a connection."""
@@ -52,8 +52,8 @@ class Collector:
 
     The answer to Hello is Welcome. The answer to a batch of a process without a Hello to this hub is
     Welcome(has_hello=False), upon which the rank sends its Hello and all unacknowledged batches again. A batch is
-    acknowledged once it is on disk. If batches are missing before one, because a connection was cut, the rank is asked
-    in the same way; batches that it no longer has are lost.
+    acknowledged once it is on disk. If a batch arrives without the batches before it, because a connection was cut, the
+    hub also answers Welcome(has_hello=False). Batches that the rank no longer has are lost.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Collector:
             recorder: Records the messages.
             epoch: Identifies this process of the hub.
             answer: Sends a message to a rank.
-            accepted: Is called with each message that was accepted. A batch then lacks its refused values.
+            accepted: Called with each message that was accepted. Refused values have been removed from a batch by then.
 
         """
         self._answer = answer
@@ -78,8 +78,8 @@ class Collector:
         self.stack_reported_at = float("-inf")
         """Moment at which a rank last sent its stack."""
         self.heard_of_an_end = False
-        """True once a rank said Bye or reported an exception. The hub then checks for ranks that exited unexpectedly
-        before."""
+        """True once a rank said Bye or reported an exception. The hub then checks for ranks that had already exited
+        unexpectedly."""
         self._unreported: list[tuple[float, Failure]] = []
         """Failures that are not yet reported as events, each with the moment at which it arrived."""
 
@@ -100,7 +100,7 @@ class Collector:
             now: Seconds of the hub's clock.
             unix: The same moment in Unix seconds.
             peer: The sender, or None if the message was read from a file.
-            ended: True if the sender has ended since.
+            ended: True if the sender has ended since it sent the message.
             later_us: Microseconds by which this machine's clock is ahead of the sender's.
 
         """
@@ -215,11 +215,11 @@ class Collector:
         self._answer(process.identity, Welcome(self._epoch))
 
     def _last_contiguous(self, process: RankProcess) -> int:
-        """Return the number up to which all numbered messages (batches and Failures) of a process have arrived."""
+        """Return the last number up to which all numbered messages (batches and Failures) of a process have arrived."""
         return process.seq + any(process.failed_of(failure) for failure in self._store.failures)
 
     def _misses(self, process: RankProcess, batch: Batch, now: float) -> bool:
-        """Return whether batches before this one are missing, and if so ask the rank for them."""
+        """Return whether batches before this batch are missing. If so, ask the rank to send them."""
         if batch.first_seq <= self._last_contiguous(process) + 1:
             return False
         if process.introduced:
@@ -298,7 +298,7 @@ class Collector:
 
     def add_failure_events(self, now: float, unix: float, *, final: bool = False) -> None:
         """Add events about ranks' failures, one for each group of similar failures. If `final`, do not wait for further
-        ones.
+        failures.
         """
         if not self._unreported:
             return
@@ -330,8 +330,8 @@ class Collector:
             process: The process.
             now: Seconds of the hub's clock.
             left: True if the process said Bye.
-            end: How it ended according to the logs of its machine.
-            steps: Number of steps that it finished.
+            end: Exit of the process according to the logs of its machine.
+            steps: Number of steps that the process finished.
 
         """
         process.steps = max(process.steps, steps)

@@ -1,4 +1,6 @@
-"""Read access to telemetry.db: to the file itself, or if it is damaged to the part that SQLite can still read."""
+"""Read access to telemetry.db: to the file itself, or if the file is damaged, to a copy of the rows that SQLite can
+still read.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,16 @@ PAGE_BYTES = 4096
 def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
     """Return a copy of a recording that SQLite refuses to read, in a temporary database that closing deletes.
 
-    SQLite reads a copy of the file and of its log or journal, because it may have to write beside the file in order to
-    undo an interrupted transaction.
+    SQLite reads a copy of the file and of its log or journal. To undo an interrupted transaction, SQLite may have to
+    write into the file's folder.
 
     Args:
         path: The recording.
-        is_damaged: True to copy row by row instead of everything at once.
+        is_damaged: True if the file itself is damaged, so that rows are copied one by one instead of all at once.
 
     Raises:
         OSError: The file cannot be copied.
-        sqlite3.Error: SQLite can read nothing of it.
+        sqlite3.Error: SQLite can read no part of the recording.
 
     """
     salvaged = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -60,7 +62,7 @@ def salvage(path: Path, *, is_damaged: bool) -> sqlite3.Connection:
 
 
 def _copy_rows(db: sqlite3.Connection, salvaged: sqlite3.Connection) -> None:
-    """Copy each table as far as it can be read. Tables with rows of processes are copied process by process."""
+    """Copy the readable rows of each table. Tables with a column `process` are copied process by process."""
     db.text_factory = lambda raw: raw.decode(errors="replace")
     schema.create_tables(salvaged)
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -101,15 +103,17 @@ def _reachable_rows(db: sqlite3.Connection, query: str, owner: tuple[int, ...]) 
 BUSY_TIMEOUT_S = 2.0
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _READABLE_AS_COPY = {*_DAMAGED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-"""Errors after which a copy may still be readable. SQLite opens no log in a folder without write permission, and
-a read-only connection cannot undo the transaction of a writer that was killed."""
+"""Errors after which a copy of the file may still be readable. SQLite opens no write-ahead log in a folder without
+write permission. A read-only connection cannot undo the transaction of a writer that was killed."""
 _UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 """Errors that a query raises. UnicodeDecodeError occurs if SQLite's own message quotes a damaged schema."""
 _NEEDED = {"processes", "step_blocks"}
 
 
 class Database:
-    """Read access to the rows of a recording. A RecordingError says in one line why it cannot be read."""
+    """Read access to the rows of a recording. Its methods raise a RecordingError of one line if the recording cannot be
+    read.
+    """
 
     def __init__(self, path: Path, name: str, db: sqlite3.Connection | None = None) -> None:
         """Open the file at `path` of the run `name`, or use the connection `db` instead of the file."""
@@ -117,12 +121,12 @@ class Database:
         self.salvaged = False
         """True if SQLite refuses the file, so that rows are read from a salvaged copy."""
         self.corrupt = False
-        """True if SQLite finds the file itself damaged, so that the copy lacks rows. An intact file may be refused too,
-        for instance by the disk."""
+        """True if the file itself is damaged, so that the copy lacks rows. SQLite also refuses an intact file, for
+        instance after a disk error."""
         self.damaged = False
         """True if some of the recording could not be read."""
         self.on_salvage: Callable[[], None] | None = None
-        """Called when a salvaged copy replaces the copy in memory; rows that were written to the replaced copy are
+        """Called when a salvaged copy replaces the copy in memory. Rows that were written to the copy in memory are
         lost."""
         self._in_memory = db is not None
         self._db = db or _open(path, name)
@@ -155,7 +159,7 @@ class Database:
         return self._tried(lambda: self._db.execute(query, values).fetchall())
 
     def writable_copy(self) -> sqlite3.Connection:
-        """Return a writable copy in memory, from which this object reads from now on. It is discarded at the end."""
+        """Return a writable copy in memory, from which this object reads from now on. Closing discards the copy."""
         if not self._in_memory:
             copy = _memory()
             try:
@@ -182,7 +186,9 @@ class Database:
         return RecordingError(f"{self.path} cannot be read: {error}")
 
     def _find_tables(self) -> set[str]:
-        """Return the existing tables. A view of the same name does not count, as its rows might never end."""
+        """Return the names of the existing tables. Views are left out, because a view in a manipulated file could have
+        endless rows.
+        """
         query = "SELECT name FROM sqlite_master WHERE type = 'table'"
         all_names = {name for (name,) in self._tried(lambda: self._db.execute(query).fetchall())}
         tables = all_names & TABLES.keys()
@@ -260,5 +266,5 @@ def _memory() -> sqlite3.Connection:
 
 
 def _text(raw: bytes) -> str:
-    """Decode text, and replace bytes that are no UTF-8, so that the rest can be read."""
+    """Decode text, and replace bytes that are not UTF-8, so that the rest can be read."""
     return raw.decode(errors="replace")

@@ -21,9 +21,9 @@ from ddpmon.runs import Run, plain_file
 
 MAX_RUNS = 3
 MAX_CANDIDATES = 50
-"""Largest number of runs that are examined: the latest ones."""
+"""Largest number of earlier runs that are examined. The latest runs are examined."""
 MAX_REPORT_BYTES = 1 << 26
-"""Largest size of a report.json that is read."""
+"""Largest size in bytes of a report.json that is read."""
 _NUMBER = re.compile(r"[-+]?[\d.][\d.,_eE+-]*[kKmMgG]?")
 
 
@@ -51,7 +51,7 @@ class _Report(msgspec.Struct):
 
 
 def comparison_key(run: Run) -> tuple[object, ...]:
-    """Return a key that is equal for runs whose speeds can be compared. Numbers among their arguments may differ."""
+    """Return a key that is equal for runs whose speeds can be compared. Numbers in their arguments may differ."""
     words = tuple(
         "=".join("#" if _NUMBER.fullmatch(part) else part for part in word.split("=")) for word in run.script_args
     )
@@ -119,7 +119,7 @@ def _checked(
     size: float,
     interval_ms: tuple[float, float] | None,
 ) -> Pace | None:
-    """Return a speed, or None if it covers too few steps or has impossible values."""
+    """Return a speed, or None if the speed covers too few steps or has impossible values."""
     if (
         window is None
         or len(window) != 2

@@ -1,4 +1,5 @@
-"""Merges a recording's rows: steps and logged values into minutes, minutes into hours, samples into one a minute.
+"""Merges a recording's rows: steps and logged values into minutes, minutes into hours, samples into one sample a
+minute.
 
 Merged rows are deleted in the same transaction, so that a hub that is killed leaves each step in exactly one place.
 """
@@ -35,14 +36,14 @@ TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = p
 
 @dataclass(frozen=True)
 class Seat:
-    """A process that was a rank in one attempt of the run: what merging its steps with those of other ranks needs."""
+    """A process that was a rank in one attempt of the run, with the facts that are needed to merge its steps."""
 
     process: int
     host: str
     own_clock: bool
-    """True if the GPU timed its steps."""
+    """True if the process's steps were timed on its GPU."""
     in_whole_world: bool
-    """True if every rank of its world is in the recording."""
+    """True if the recording has every rank of the process's world."""
 
 
 def processes_with_steps(db: sqlite3.Connection, attempt: int) -> list[Seat]:
@@ -60,7 +61,7 @@ def merge_steps(db: sqlite3.Connection, seats_of_attempt: Sequence[Seat], clocks
     Args:
         db: The recording, with an open transaction.
         seats_of_attempt: The processes of the attempt.
-        clocks: Clocks of the attempt, which must have processed all its earlier steps in order.
+        clocks: Clocks of the attempt, which must have processed all earlier steps of the attempt in order.
         end: Number of the first step that is not merged.
 
     Raises:
@@ -105,7 +106,9 @@ def _taken_from_blocks(db: sqlite3.Connection, process: int, end: int) -> list[S
 
 
 def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return rows of the rollup without their process, each with its rank's column. Waits need a `complete` world."""
+    """Return rows of the rollup, without the process number, each with its rank's column in `world`. Only a `complete`
+    world has waits.
+    """
     begin = world.end_us // MINUTE_US * MINUTE_US
     first = np.concatenate([[0], np.flatnonzero(np.diff(begin)) + 1])
     last = np.append(first[1:], len(begin)) - 1
@@ -219,7 +222,7 @@ def _sum(name: str) -> str:
 
 
 def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us: int) -> tuple[int, int]:
-    """Merge the samples of a process's first unmerged minute after `after_us`, if it was over at `until_us`.
+    """Merge the samples of a process's first unmerged minute after `after_us`, if that minute had ended at `until_us`.
 
     Returns:
         The number of merged samples, and the moment before which all samples of the process are now merged.
@@ -243,7 +246,7 @@ def merge_samples(db: sqlite3.Connection, process: int, after_us: int, until_us:
 
 
 def one_of(samples: Sequence[Sample]) -> Sample:
-    """Merge at least one sample of a rank into one, with the mean, the largest or the last value of each field."""
+    """Merge samples of a rank into one sample, with the mean, the largest or the last value of each field."""
     merged = Sample(samples[-1].time_us)
     for name in schema.SAMPLE_FIELDS:
         values = [value for sample in samples if (value := getattr(sample, name)) is not None]

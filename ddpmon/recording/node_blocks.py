@@ -1,4 +1,4 @@
-"""Packs batches that a node's ranks sent at about the same time into one block, with their steps as rows."""
+"""Packs batches that a node's ranks sent at about the same time into one block, with the steps as rows of a table."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BLOCK_ZLIB_LEVEL = 1
 """Level of zlib, the fastest. It reduces most blocks to a third; level 6 saves another tenth for three times the time.
 """
 MAX_BLOCK_BYTES = 8 << 20
-"""Largest size of a decompressed block: several times as much as a node puts into one."""
+"""Largest size in bytes of a decompressed block: several times the size of the largest blocks that nodes make."""
 
 
 class _Block(msgspec.Struct, array_like=True):
     batches: list[Batch]
-    """Batches in the order of their arrival, without the steps that are rows."""
+    """Batches in the order of their arrival, without the steps that are in `rows`."""
     counts: list[int]
     """Number of rows that belong to each batch."""
     rows: bytes
@@ -94,7 +94,7 @@ def pack_rows(batches: list[Batch], counts: list[int], table: Table) -> bytes:
 
 
 def decode_block(frame: bytes) -> NodeBlock:
-    """Decode a block and check all but its rows, or raise WireError."""
+    """Decode a block, and check everything except its rows. Raise WireError if the block is invalid."""
     inflating = zlib.decompressobj()
     try:
         raw = inflating.decompress(frame, MAX_BLOCK_BYTES)
@@ -116,8 +116,8 @@ def decode_block(frame: bytes) -> NodeBlock:
 
 
 def are_rows_possible(blocks: Sequence[NodeBlock]) -> bool:
-    """Return whether all rows of some blocks are possible. Checking many blocks at once takes as long as checking
-    one.
+    """Return whether all rows of several blocks are possible. Checking many blocks at once takes as long as checking
+    one block.
     """
     try:
         check_rows(concatenate_rows([block.table for block in blocks]))
@@ -127,7 +127,7 @@ def are_rows_possible(blocks: Sequence[NodeBlock]) -> bool:
 
 
 def check_rows(table: Table) -> None:
-    """Check each row as `check_step` checks a record, and raise WireError if one is out of range."""
+    """Check each row as `check_step` checks a record, and raise WireError if a row has a value out of range."""
     end, length = table["end_us"], table["length_us"].astype(np.int64)
     own = sum((table[f"{phase}_us"].astype(np.int64) for phase in PHASES[:5]), np.zeros(len(table), np.int64))
     syncs = table["syncs"]

@@ -1,8 +1,8 @@
-"""Checks that a rank's values are possible at this moment; impossible ones are left out.
+"""Checks that a rank's values are possible at this moment. Impossible values are left out.
 
-Steps are numbered without gaps, and a rank reports when it had to discard records. So a step that is not the next one
-is accepted if records before it were lost, or if the next batch continues from it, but never if there was not enough
-time for so many steps.
+Steps are numbered without gaps, and a rank reports when it had to discard records. So a step that skips numbers is
+accepted if records before it were lost, or if the next batch continues from this step. It is never accepted if there
+was not enough time for so many steps.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from ddpmon.messages import Batch, Digest, Sample, Scalar, Step
 from ddpmon.store.processes import RankProcess
 
 LEAST_STEP_US = 10
-"""Lower bound of the length of a training step; real ones are longer."""
+"""Lower bound of the length of a training step, in microseconds. Real steps are longer."""
 AHEAD_US = 2_000_000
-"""Time by which a moment may lie in the future, because a batch and its steps may be timed by different clocks."""
+"""Microseconds by which a moment may lie in the future, because a batch and its steps may be timed by different
+clocks."""
 STEPS_AHEAD = 100_000
 """Largest number of finished steps of which no record has arrived yet."""
 LAYOUTS_MOST = 8192
@@ -61,7 +62,7 @@ def _possible(records: list[_Record], fits: Sequence[bool], called: str, left_ou
 
 
 def _steps(process: RankProcess, steps: list[Step], latest: int, left_out: list[str]) -> list[Step]:
-    """Return the possible steps. Steps that are already recorded may stay, because recording them again changes
+    """Return the possible steps. Steps that are already recorded are included, because recording a step again changes
     nothing.
     """
     possible = []

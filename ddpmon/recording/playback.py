@@ -19,16 +19,18 @@ from ddpmon.store.store import Store
 
 PLAYBACK_DIGESTS = 10_000
 DIGESTS_BEFORE = 100
-"""Number of a rank's digests from before the target of a jump that are read."""
+"""Number of a rank's digests that are read from the time before the target of a jump."""
 SAMPLED_US = 75_000_000
-"""Samples are read from this long before the target of a jump, in microseconds, because merged ones are a minute
-apart."""
+"""Time before the target of a jump from which samples are read, in microseconds. It exceeds a minute, because merged
+samples are a minute apart."""
 NOTICE_END_S = 1.5
-"""Time that a hub needs to notice that a process has ended."""
+"""Seconds that a hub needs to notice that a process has ended."""
 
 
 class Track:
-    """All records of one process, in order. Times are by the recording's clock, those in steps by its host's clock."""
+    """All records of one process, in order. Times are on the recording's clock, but times in steps are on the clock of
+    the process's host.
+    """
 
     def __init__(self, recording: Recording, at_end: RankProcess, span_us: tuple[int, int], read_steps: int) -> None:
         """Set the position before the first record.
@@ -36,7 +38,7 @@ class Track:
         Args:
             recording: The recording.
             at_end: The process as it was at the end of the recording.
-            span_us: Moments of its first and last record, by its host's clock.
+            span_us: Moments of the process's first and last record, on its host's clock.
             read_steps: Number of steps to read at a time.
 
         """
@@ -54,11 +56,13 @@ class Track:
         self._digested = 0
 
     def first_step_after(self, at_us: int) -> int:
-        """Return the number of its first step that ends after a moment, or its last step + 1 if none does."""
+        """Return the number of the first step of the process that ends after a moment, or the last step + 1 if none
+        does.
+        """
         return self._recording.steps.first_step_after(self.at_end.id, at_us - self.behind_us, self.at_end.last_step)
 
     def first_end_us(self) -> int | None:
-        """Return when the process's first step ended, or None if it has no step."""
+        """Return when the process's first step ended, or None if the process has no step."""
         end_us = self._recording.steps.first_end_us(self.at_end.id)
         return None if end_us is None else end_us + self.behind_us
 
@@ -68,7 +72,7 @@ class Track:
         return steps[0].end_us + self.behind_us if steps else None
 
     def jump_to(self, after_us: int, now_us: int) -> RankProcess:
-        """Jump to a moment, and return the process as it was then.
+        """Jump to a moment, and return the process as it was at that moment.
 
         Args:
             after_us: Moment from which on steps are read.
@@ -89,7 +93,7 @@ class Track:
         )  # fmt: skip
 
     def next_steps(self, until_us: int, most: int) -> list[Step]:
-        """Return the next step records that had ended by a moment, at most `most`."""
+        """Return the next steps that had ended at a moment, at most `most` of them."""
         steps: list[Step] = []
         while len(steps) < most:
             if not self._ahead:
@@ -103,7 +107,9 @@ class Track:
         return steps
 
     def update(self, store: Store, process: RankProcess, now_us: int) -> None:
-        """Update a process's samples, digests, stack and exit to a moment; `next_steps` returns its steps."""
+        """Set a process's samples, digests, stack and exit to those of a moment. `next_steps` returns the process's
+        steps.
+        """
         at_end = self.at_end
         fresh = self._recording.samples(at_end.id, self._sampled_us, now_us - self.behind_us)
         process.samples.extend(fresh)
@@ -127,11 +133,11 @@ class Track:
 
 
 TICK_S = 0.5
-"""Interval at which a live hub judges."""
+"""Interval in seconds at which a live hub analyses the run."""
 LEAD_RECORDS = 24_000
 """Largest number of step records before the target of a jump that are read, which takes a fraction of a second."""
 FEED_STEPS = 1000
-"""Number of a rank's steps that are fed at a time, so that few of them wait for the steps of other ranks."""
+"""Number of a rank's steps that are fed to the store at a time, so that few steps wait for those of other ranks."""
 READ_STEPS = 500
 """Largest number of a rank's steps that are read at a time."""
 READ_RECORDS = 32_768
@@ -139,7 +145,7 @@ READ_RECORDS = 32_768
 
 
 class _AsItRan(Run):
-    """A run that has ended, presented as still running, to replay a moment before its end."""
+    """A run that has ended but is presented as still running, to replay a moment before its end."""
 
     def state(self) -> str:
         return "running"
@@ -181,9 +187,9 @@ class Playback:
         return self._clock.unix_at(track.begins_us)
 
     def feed_from(self, unix: float) -> float:
-        """Return the moment from which on steps must be fed to show `unix`.
+        """Return the moment from which on steps must be fed to the store, to show the run at the moment `unix`.
 
-        The stretch before `unix` has a window of steps, or as many steps as LEAD_RECORDS allows if that is more.
+        From there to `unix` there is a window of steps, or as many steps as LEAD_RECORDS allows if that is more.
         """
         begun = [track for track in self.tracks if self.first_moment(track) <= unix and track.at_end.last_step]
         if not begun:
@@ -221,7 +227,7 @@ class Playback:
         return to
 
     def _seat(self, registry: Registry, at: float, since_us: int) -> None:
-        """Assign the processes that had begun by a moment to their ranks.
+        """Assign the processes that had begun before a moment to their ranks.
 
         Args:
             registry: The registry to fill.
@@ -241,7 +247,7 @@ class Playback:
                 registry.process_of_rank[at_end.rank] = registry.processes[process.key] = process
 
     def _feed(self, store: Store, until_us: int) -> None:
-        """Feed a store the records that its ranks had sent by a moment, for all ranks in turn."""
+        """Feed a store the records that its ranks had sent up to a moment, a few steps of each rank in turn."""
         by_rank = store.registry.process_of_rank
         pairs = [(track, by_rank[track.at_end.rank]) for track in self.tracks if _has_rank(track, by_rank)]
         more = True

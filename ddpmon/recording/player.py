@@ -24,7 +24,7 @@ from ddpmon.store.view import snapshot
 TICKS_MOST = 100
 """Largest number of ticks in one move. In a longer move, the state is computed at longer intervals."""
 MARK_S = 5.0
-"""Shortest interval between two marks from which playing can continue."""
+"""Shortest interval in seconds between two marks, which are moments from which playing can continue."""
 MARKS_MOST = 2000
 REPLAY_EPOCH = "replay"
 NO_REQUEST = ViewRequest()
@@ -32,7 +32,7 @@ NO_REQUEST = ViewRequest()
 
 @dataclass(frozen=True)
 class _Mark:
-    """The parts of a store that depend on earlier moments, so that playing can start at this moment."""
+    """The parts of a store that cannot be computed from its last steps. Playing can start at the moment of a mark."""
 
     at: float
     state: str
@@ -42,8 +42,8 @@ class _Mark:
 class Player:
     """A recording and a position in it. Times are Unix seconds; the player has no clock of its own.
 
-    Findings are those that were recorded at the position. Going forward plays the records in between. Going back, or
-    far ahead, starts from a mark that was set in passing, or a few thousand records before the position.
+    The findings at a position are read from the recording. A move forward plays the records in between. A move back or
+    far ahead starts from a mark that an earlier move set, or a few thousand records before the position.
     """
 
     def __init__(self, run: Run) -> None:
@@ -78,7 +78,8 @@ class Player:
         self._recording.close()
 
     def snapshot_at(self, unix: float, view_request: ViewRequest = NO_REQUEST) -> Snapshot:
-        """Return the snapshot of a moment, with the parts that are requested; from the run's end on, the last one.
+        """Return the snapshot of a moment, with the requested parts. For moments after the run's end, return the last
+        snapshot.
 
         Raises:
             RecordingError: the recording is damaged.
@@ -111,7 +112,7 @@ class Player:
         return self._recording.clock.unix_at(end_us + 1)
 
     def event_from(self, unix: float, by: int) -> float:
-        """Return the moment of the next event after a moment (`by` 1) or of the last one before it (`by` -1)."""
+        """Return the moment of the next event after a moment (`by` 1) or of the last event before it (`by` -1)."""
         times = sorted({event.at for event in self.events if self.begin <= event.at < self.end})
         if by > 0:
             place = bisect.bisect_right(times, unix)
@@ -150,7 +151,9 @@ class Player:
         return store
 
     def _restart(self, reach: float, to: float) -> Store:
-        """Return the store as it was at the last mark before `to`, or an empty one at `reach` if no mark is later."""
+        """Return the store as it was at the last mark between `reach` and `to`, or an empty store at `reach` without
+        such a mark.
+        """
         place = bisect.bisect_right(self._marks, to, key=lambda mark: mark.at)
         mark = self._marks[place - 1] if place and self._marks[place - 1].at > reach else None
         at = mark.at if mark else reach

@@ -34,7 +34,7 @@ def recorded_state(run: Run) -> tuple[Snapshot, Store]:
 
 
 def read_whole_heat(run: Run, store: Store) -> None:
-    """Set the heat map of a store at the end of a run to one of the whole run, or raise RecordingError."""
+    """Replace the heat map of an ended run's store by a heat map of the whole run, or raise RecordingError."""
     with Recording(run) as recording:
         store.heat = whole_heat(recording)
 
@@ -49,9 +49,9 @@ def report_with_store(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], 
 
     Args:
         run: The run.
-        live: Present snapshot of the hub if the run goes on, or None. State, verdict and findings are then those of the
-            hub, which knows more than it has recorded; the means are of the recording's steps. Without it, the report
-            of a run that goes on says how old it is.
+        live: Current snapshot of the hub if the run goes on, or None. With a snapshot, state, verdict and findings come
+            from the hub, which knows more than it has recorded; means are computed from the recorded steps. Without a
+            snapshot, the report of a run that goes on says how old the data is.
 
     """
     store = _judged(run, REPORT_RECORDS, complete=live is None)
@@ -67,7 +67,9 @@ def report_with_store(run: Run, live: Snapshot | None) -> tuple[dict[str, Any], 
 
 
 def recorded_store(run: Run) -> Store:
-    """Return the store for a report: the recorded findings of the whole run, and means of many of its last steps."""
+    """Return the store for a report: the recorded findings of the whole run, and means over many of the run's last
+    steps.
+    """
     return _judged(run, REPORT_RECORDS)
 
 
@@ -77,7 +79,7 @@ def _shot(store: Store) -> Snapshot:
 
 
 def _end(store: Store) -> float:
-    """Return when the run ended, or else the last moment that is recorded, in Unix seconds."""
+    """Return when the run ended or, if that is not known, the last recorded moment, in Unix seconds."""
     if store.run.ended_at:
         return store.run.ended_at
     sampled = [p.sample for p in store.registry.processes.values() if p.hello.host == store.registry.host]

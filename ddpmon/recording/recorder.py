@@ -32,13 +32,15 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.silences import Silence
 
 REMOTE_WRITE_INTERVAL_S = 1.0
-"""Interval between two transactions on a remote file system, where each one needs messages to a server."""
+"""Interval in seconds between two transactions on a remote file system, where each transaction needs messages to a
+server."""
 RETRY_INTERVAL_S = 2.0
-"""Interval between two attempts while the disk fails. Each attempt writes everything until the disk is full."""
+"""Interval in seconds between two attempts to write while the disk fails. Each attempt writes records until the disk is
+full."""
 
 
 class Checkpoint(msgspec.Struct):
-    """Histories and sums so far, so that a reader need not process every step since the start."""
+    """Histories and sums over all steps so far, so that a reader need not process every step since the start."""
 
     attempt: SmallCount
     step: StepCount
@@ -46,7 +48,8 @@ class Checkpoint(msgspec.Struct):
     histories: SavedHistories
     times: Times | None
     bad_losses: list[BadLoss] = []
-    """First loss of each rank that was not finite. It is stored because a reader may begin at a later step."""
+    """First loss of each rank that was not finite. These losses are stored because a reader may begin at a later
+    step."""
 
 
 @dataclass
@@ -67,14 +70,15 @@ class _Waiting:
 
 
 class Recorder:
-    """Queues records and writes them in transactions. If the disk fails, it keeps the records and tries again.
+    """Queues records and writes them in transactions. If the disk fails, the records stay in the queue for the next
+    attempt.
 
     Args:
         path: File of the recording.
         run_id: The run.
         clock: Clock of the recording.
         db: An open recording to write to, instead of the file at `path`.
-        whole_bytes: Size up to which nothing is merged, see `thinning`.
+        whole_bytes: Size of the file in bytes up to which no rows are merged, see `thinning`.
         kept_records: Number of the latest step records that are never merged.
 
     """
@@ -105,7 +109,8 @@ class Recorder:
         self.trouble: str | None = None
         """Error of the disk, or None while writing works."""
         self.was_deleted = False
-        """True if the recording was deleted and has been written again. The code that reports it resets this."""
+        """True if the recording was deleted and has been written again. The code that reports this to the user sets it
+        to False again."""
         self.unrecorded = 0
         """Number of step records that had to be discarded because the disk failed for too long."""
         self._thinning: Thinning | None = None
@@ -126,7 +131,7 @@ class Recorder:
         return db
 
     def reserve_space(self) -> None:
-        """Reserve space on the disk before it is full, for the counts of records that could not be written."""
+        """Reserve disk space while there is some, to record later how many records a full disk did not take."""
         self._file.reserve_space()
 
     def record_process(self, process: RankProcess) -> None:
@@ -134,7 +139,7 @@ class Recorder:
         self._waiting.processes[process.id] = process
 
     def record_batch(self, process: RankProcess, batch: Batch, fresh: Sequence[Step]) -> None:
-        """Record a batch with its new steps, `fresh`; its other steps are already recorded."""
+        """Record a batch with its new steps, `fresh`. The batch's other steps are already recorded."""
         self._queue.add(process, batch, fresh)
 
     def record_rows(self, processes: Sequence[RankProcess], counts: Sequence[int], table: Table) -> None:
@@ -157,7 +162,7 @@ class Recorder:
         self._waiting.checkpoints["history"] = msgspec.msgpack.encode(saved)
 
     def record_unarmed(self, processes: list[Unarmed]) -> None:
-        """Record the processes that ran torch without the probe, as far as the verdict of the run may name them."""
+        """Record those processes without ddpmon's probe that ran torch and that the run's verdict may name."""
         reported = worth_telling(processes, over=True)
         if (
             reported
@@ -181,11 +186,11 @@ class Recorder:
             self._waiting.checkpoints["judged"] = msgspec.msgpack.encode(ledger.judged)
 
     def last_recorded_batch(self, process: RankProcess) -> int:
-        """Return the number of a process's last batch up to which all are written or discarded."""
+        """Return the number of the last batch of a process up to which all of its batches are written or discarded."""
         return self._queue.last_recorded_batch(process)
 
     def write_soon(self) -> None:
-        """Let the next call of `write` write everything."""
+        """Make the next call of `write` write all queued records."""
         self._is_urgent = True
 
     @property
@@ -210,7 +215,7 @@ class Recorder:
         return bool(self._waiting) or now - self._written_at >= self._queue.gather_s
 
     def write(self) -> list[tuple[RankProcess, int]]:
-        """Write everything that waits if it is due, and return the processes whose batches are now recorded.
+        """Write all queued records if a transaction is due, and return the processes whose batches are now recorded.
 
         Each process comes with the number of its last recorded batch. Everything is written at once, so that the
         recorded counters of a process fit its recorded steps.
@@ -277,7 +282,7 @@ class Recorder:
                 print(f"the recording keeps growing, because ddpmon cannot merge its oldest steps: {error}", flush=True)
 
     def close(self) -> None:
-        """Write the remaining records, and merge the write-ahead log into the file if no other process reads it."""
+        """Write the remaining records. If no other process reads the file, merge the write-ahead log into it."""
         self.write_soon()
         self.write()
         if self.trouble:

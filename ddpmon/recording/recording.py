@@ -1,7 +1,7 @@
-"""Reads the rows of telemetry.db back as records. It never writes to the file, even while the run is live.
+"""Reads the rows of telemetry.db back as records. A reader never writes to the file, even while the run is live.
 
-Files that ranks left beside the recording, for a hub that did not read them, are added in memory. Of a damaged
-recording the intact part is read.
+Ranks write messages to files beside the recording if no hub receives them. These messages are added in memory. If the
+recording is damaged, its intact rows are read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Recording:
 
         Args:
             run: The run.
-            tails: True to add the files that ranks left beside the recording.
+            tails: True to add the messages in the files that ranks wrote beside the recording.
 
         """
         self.run = run
@@ -96,7 +96,7 @@ class Recording:
             return Clock(first[0][0] if first and isinstance(first[0][0], int) else 0, self.run.created_at)
 
     def _take_tails(self) -> None:
-        """Add the files that ranks left beside the recording to a copy of it in memory."""
+        """Add the messages in the files that ranks wrote beside the recording to a copy of the recording in memory."""
         if self._tails and self._tails.frames:
             self.database.writable_copy()
             registry = self.registry()  # Read first: if this detects damage, a salvaged copy replaces the database.
@@ -110,7 +110,9 @@ class Recording:
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on parts of the recording, and files beside it, that could not be read."""
+        """Return one sentence for each part of the recording, and each file beside the recording, that could not be
+        read.
+        """
         damaged = [f"{self.path} is damaged; ddpmon shows only its readable part"] if self.is_damaged else []
         return [*(self._tails.notes if self._tails else ()), *damaged]
 
@@ -153,7 +155,7 @@ class Recording:
         process.layouts = {layout.number: layout for layout in self._decoded(layouts, checked.LAYOUTS.decode)}
 
     def _count(self, process: RankProcess) -> None:
-        """Check the recorded step counters of a process, and count its rows instead if they are impossible."""
+        """Check the recorded step counters of a process. If they are impossible, count the process's rows instead."""
         self.steps.limits.pop(process.id, None)
         table, records = self.steps.read_steps(process.id, 1, most=checked.TYPICAL_STEPS)
         seconds = max(0.0, (self.run.ended_at or time.time()) - self.run.created_at)
@@ -188,13 +190,13 @@ class Recording:
         )
 
     def digests(self, process: int, most: int = DEFAULT_DIGESTS) -> list[Digest]:
-        """Return a process's latest digests, at most `most`."""
+        """Return a process's latest digests, at most `most` of them."""
         clauses = "WHERE process = ? ORDER BY rowid DESC LIMIT ?"
         rows = self.database.read_table("digests", Digest.__struct_fields__, clauses, process, most)
         return self._readable(reversed(rows), lambda row: msgspec.convert(row, Digest))
 
     def checkpoint(self) -> Checkpoint | None:
-        """Return the latest checkpoint of a hub, or None if there is none or it cannot be read."""
+        """Return the latest checkpoint of a hub, or None if there is no readable checkpoint."""
         return self._stored_value("history", checked.checkpoint)
 
     def unarmed(self) -> list[Unarmed]:
@@ -202,13 +204,13 @@ class Recording:
         return self._stored_value("unarmed", checked.UNARMED.decode) or []
 
     def findings(self) -> list[EpisodeRecord]:
-        """Return all episodes of findings in the order of their records, at most the latest FINDINGS."""
+        """Return the episodes of findings in the order of their records, at most the latest FINDINGS of them."""
         clauses = "ORDER BY record DESC, episode DESC LIMIT ?"
         rows = self.database.read_table("findings", ("episode_facts",), clauses, FINDINGS)
         return self._decoded(reversed(rows), checked.FINDINGS.decode)
 
     def judged_step(self) -> Judged | None:
-        """Return the step up to which the hub judged the run, or None if no hub recorded it."""
+        """Return the step up to which the hub judged the run, or None if no hub recorded such a step."""
         return self._stored_value("judged", checked.JUDGED.decode)
 
     def refused(self) -> list[Refusal]:
@@ -216,7 +218,7 @@ class Recording:
         return self._stored_value("refused", checked.REFUSALS.decode) or []
 
     def _stored_value(self, name: str, make: Callable[[Any], _T]) -> _T | None:
-        """Return the value that a hub last recorded under a name, or None if there is none that can be read."""
+        """Return the value that a hub last recorded under a name, or None if there is no readable value."""
         rows = self.database.read_table("checkpoints", ("value",), "WHERE name = ?", name)
         return next(iter(self._decoded(rows, make)), None)
 
@@ -230,7 +232,7 @@ class Recording:
         return Silences(self._readable(self.database.read_table("silences", columns, ""), checked.checked_silence))
 
     def events(self, most: int) -> list[Event]:
-        """Return the latest events of the run, at most `most`."""
+        """Return the latest events of the run, at most `most` of them."""
         rows = self.database.read_table("events", ("at", "severity", "text"), "ORDER BY rowid DESC LIMIT ?", most)
         return self._readable(reversed(rows), checked.checked_event)
 

@@ -25,17 +25,19 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 SAMPLES_S, SAMPLES_MOST = 4096, 200_000
-"""Samples for the charts of Devices: the length of time in seconds, and the largest number for all ranks together."""
+"""Samples that are read for the charts of the Devices screen: how far back in seconds, and their largest number over
+all ranks."""
 REPORT_RECORDS = 400_000
-"""Largest number of step records over which the means of a report are computed: about two seconds of reading."""
+"""Largest number of step records over which the means of a report are computed. Reading them takes about two
+seconds."""
 HEAT_RECORDS = 100_000
-"""Number of step records from which a heat map of the whole run is made: half a second of reading."""
+"""Number of step records from which a heat map of the whole run is made. Reading them takes half a second."""
 CHUNK_STEPS = 2000
 JUDGED_RECORDS = 400_000
-"""Number of the last step records that are judged if the hub was killed: some seconds of reading."""
+"""Number of the last step records that are judged if the hub was killed. Reading them takes some seconds."""
 JUDGEMENTS = 200
-"""Largest number of judgements of a restored run. A hub judges a long run more often; several remain per window of
-steps."""
+"""Largest number of judgements of a restored run. A hub judges a long run more often, but this number still gives
+several judgements per window of steps."""
 
 
 def restored_store(recording: Recording, records: int | None = None) -> Store:
@@ -60,13 +62,15 @@ def restored_store(recording: Recording, records: int | None = None) -> Store:
 
 
 def judged_store(recording: Recording, end_of: Callable[[Store], float], records: int | None = None) -> Store:
-    """Return the hub's store at the end of a recording with the recorded findings, and with state and verdict.
+    """Return the hub's store at the end of a recording, with the recorded findings, the state and the verdict.
 
-    If the hub was killed, the last steps have no findings. They are judged as the hub would have judged them.
+    If the hub was killed, the recording has no findings about the last steps. Then these steps are judged here, as the
+    hub would have judged them.
 
     Args:
         recording: The recording.
-        end_of: Returns when the run of a store ended, or else the moment of its last record, in Unix seconds.
+        end_of: Returns when the run of a store ended or, if that is not known, the moment of its last record, in Unix
+            seconds.
         records: See `restored_store`.
 
     """
@@ -87,7 +91,9 @@ def judged_store(recording: Recording, end_of: Callable[[Store], float], records
 
 
 def _is_judged(store: Store) -> bool:
-    """Return whether the recording is intact and a hub judged its last step and, if the run has ended, its end."""
+    """Return whether the recording is intact and needs no more judging: a hub judged its last step and, if the run has
+    ended, the run's end.
+    """
     judged, last = store.ledger.judged, 0 if store.world is None else int(store.world.step[-1])
     return not store.damaged and judged.step >= last and (judged.over or store.run.state() not in END_STATES)
 
@@ -139,7 +145,7 @@ def _store(recording: Recording, records: int | None) -> Store:
 
 
 def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin: int, end: int) -> None:
-    """Feed a store the records of its ranks' steps from `begin` to before `end`."""
+    """Feed a store the step records of its ranks, from step `begin` to the step before `end`."""
     together: list[tuple[RankProcess, Table]] = []
     for process in ids.values():
         rows, alone = recording.steps.read_steps(process.id, begin, end)
@@ -157,7 +163,8 @@ def _feed(recording: Recording, store: Store, ids: dict[int, RankProcess], begin
 
 
 def whole_heat(recording: Recording) -> Heat:
-    """Return the heat map of the whole run, from all steps or, if the run is long, from some steps of each part of it.
+    """Return the heat map of the whole run. It is made from all steps or, if the run is long, from some steps of each
+    part.
 
     Raises:
         RecordingError: the recording has impossible values.
@@ -192,7 +199,7 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
     """Restore the histories of the last checkpoint, and add later samples and logged values.
 
     Returns:
-        The step of the checkpoint, or 0 if there is none of this attempt.
+        The step of the checkpoint, or 0 if this attempt has no checkpoint.
 
     """
     by_rank = store.registry.process_of_rank
@@ -216,9 +223,10 @@ def _restore_histories(recording: Recording, store: Store, saved: Checkpoint | N
 
 
 def judge_unjudged(recording: Recording, store: Store) -> None:
-    """Judge steps that no hub judged, up to the window of a restored store, so that one more judgement completes it.
+    """Judge the steps that no hub judged, except those in the restored store's last window, which the caller judges.
 
-    A recording whose hub was killed has no findings about its last steps. They are judged as a hub would have done.
+    A recording whose hub was killed has no findings about its last steps. These steps are judged as a hub would have
+    judged them.
     """
     judged = store.ledger.judged.step
     if store.world is None or int(store.world.step[0]) <= judged + 1:

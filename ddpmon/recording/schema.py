@@ -26,12 +26,12 @@ VERSION = 5
 ZLIB_LEVEL = 1
 """Compression level of zlib: the fastest."""
 MAX_BLOCK_STEPS = 1 << 14
-"""Largest number of steps in a block, because reading a few of them decompresses the whole block."""
+"""Largest number of steps in a block. A reader of a few steps has to decompress the whole block."""
 MAX_RECORD_BYTES = 4096
-"""Largest mean size, in bytes, of an encoded step that does not fit into a row, over a block."""
+"""Largest mean size in bytes of the encoded steps of a block that do not fit into rows."""
 MOST_RATIO, SMALL_BYTES = 32, 1 << 16
-"""Largest compression ratio of a block of more than SMALL_BYTES; readers refuse others. A ratio of 7 is usual, as times
-differ by some µs from step to step. Data that compresses better is stored uncompressed."""
+"""Largest compression ratio of a block of more than SMALL_BYTES; readers refuse blocks with a higher ratio. A ratio of
+7 is usual, as times differ by some µs from step to step. Data that compresses better is stored uncompressed."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -55,7 +55,9 @@ def create_tables(db: sqlite3.Connection) -> None:
 
 
 def meta_rows(run_id: str, clock: Clock) -> dict[str, object]:
-    """Return the rows of the table `meta`: the schema's version, the run, and one moment on both clocks."""
+    """Return the rows of the table `meta`: the schema's version, the run, and one moment on the monotonic and on the
+    Unix clock.
+    """
     return {"schema": VERSION, "run_id": run_id, "monotonic_us": clock.monotonic_us, "unix": clock.unix}
 
 
@@ -100,7 +102,7 @@ def block_rows(process: int, table: Table, records: Sequence[Step]) -> list[Row]
     """Return rows of `step_blocks` with consecutive steps of a process.
 
     Args:
-        process: Number of the process.
+        process: Id of the process in the table `processes`.
         table: The steps that are rows of a table.
         records: The steps that do not fit into a row.
 
@@ -171,7 +173,7 @@ def sample_of(row: Sequence[Any]) -> Sample:
 
 
 def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) -> None:
-    """Write everything but the steps of batches, each with the number of its process."""
+    """Write the content of batches without their steps. Each batch comes with the id of its process."""
     db.executemany(_PUT_SAMPLE, [sample_row(process, each) for process, batch in batches for each in batch.samples])
     db.executemany(
         insert_sql("scalars"),
@@ -192,7 +194,7 @@ def put_batches(db: sqlite3.Connection, batches: Sequence[tuple[int, Batch]]) ->
 
 
 def sample_row(process: int, sample: Sample, merged: int | None = None) -> Row:
-    """Return a row of `samples`. `merged` is the number of samples that were merged into it, or None."""
+    """Return a row of `samples`. `merged` is the number of samples that were merged into this row, or None."""
     return (process, *msgspec.structs.astuple(sample), merged)
 
 

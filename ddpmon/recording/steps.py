@@ -1,4 +1,4 @@
-"""Reads the steps of a recording: from blocks, and for replays with mean steps in place of merged ones.
+"""Reads the steps of a recording: from blocks of single steps and, for replays, from rows of merged steps.
 
 Merged steps are read as the same number of steps with mean values.
 """
@@ -30,19 +30,20 @@ _FROM = """
 WHERE process = ? AND last_step >= ? AND first_step <= ? AND first_step >= coalesce(
     (SELECT max(first_step) FROM step_blocks WHERE process = ? AND first_step <= ?), 0) ORDER BY first_step
 """
-"""Selects the blocks with steps in a range: from the last block that begins at or before the range's first step."""
+"""SQL that selects the blocks with steps in a range. The first is the last block that begins at or before the range's
+first step."""
 _AFTER = "WHERE process = ? AND first_step > ? AND first_step <= ? ORDER BY first_step"
 
 _WIDTHS = {MINUTE_US: "minutes", HOUR_US: "hours"}
 SPANS = 64
-"""Number of spans that are read at once."""
+"""Number of spans (rows of merged steps) that are read at once."""
 
 Block = tuple[Table, list[Step]]
-"""Steps that are rows of a table, and those that do not fit into a row."""
+"""Steps as rows of a table, and further steps that do not fit into a row."""
 
 
 class Span(msgspec.Struct, array_like=True):
-    """A row of `rollup`: sums over the steps that were merged into it. `tables` describes each value."""
+    """A row of the table `rollup`: sums over the steps that were merged into the row. `tables` describes each value."""
 
     width_us: Micros
     begin_us: Micros
@@ -70,7 +71,7 @@ class Span(msgspec.Struct, array_like=True):
     backwards: Micros
 
     def __post_init__(self) -> None:
-        """Check the row, and raise ValueError if it is impossible."""
+        """Check the row, and raise ValueError if its values are impossible."""
         if self.width_us not in _WIDTHS:
             raise ValueError(f"a span of {self.width_us} µs")
         if not 0 < self.steps <= self.last_step - self.first_step + 1 or self.last_step > MAX_STEP:
@@ -79,7 +80,7 @@ class Span(msgspec.Struct, array_like=True):
     def steps_between(self, begin: int, end: int) -> list[Step]:
         """Return the span's steps from `begin` to before `end`.
 
-        There are as many as were merged, spread evenly over their numbers and their time.
+        The result has as many steps as were merged, spread evenly over the span's step numbers and time.
         """
         places = range(self.steps)
         return [
@@ -88,7 +89,9 @@ class Span(msgspec.Struct, array_like=True):
         ]
 
     def after(self, at_us: int) -> int:
-        """Return the number of its first step that ends after a moment, which must be before the end of the span."""
+        """Return the number of the span's first step that ends after a moment. The moment must be before the span's
+        end.
+        """
         return self._number(bisect_left(range(self.steps), at_us + 1, key=self._end_us))
 
     def _number(self, place: int) -> int:
@@ -107,7 +110,7 @@ class Span(msgspec.Struct, array_like=True):
             )
         )
         arrival = data + forward + backward + optimizer + other
-        # If a rank was missing, the blocked time of its peers is known, but not their wait.
+        # If a rank was missing, the blocked time of its peers is known, but not which part of that time is wait.
         if self.waits:
             blocked = (self.wait_us_sum + self.transfer_us_sum) // self.waits
         else:
@@ -138,10 +141,10 @@ class Span(msgspec.Struct, array_like=True):
 
 
 class RecordedSteps:
-    """Reader of the steps of one recording. Impossible ones are left out.
+    """Reader of the steps of one recording. Impossible steps are left out.
 
-    Spans of merged steps are read in the order of their time, in which the coarsest come first. Methods raise
-    RecordingError if the recording cannot be read.
+    Spans of merged steps are read in the order of time. The oldest spans are the longest. Methods raise RecordingError
+    if the recording cannot be read.
     """
 
     def __init__(self, database: Database) -> None:
@@ -149,13 +152,13 @@ class RecordedSteps:
         self.limits: dict[int, int] = {}
         """The last step that a process can have reached, for each process whose counters were checked."""
         self.unread = Counter[int]()
-        """Number of step records of each process that could not be read so far."""
+        """Number of step records that could not be read so far, by process."""
         self._bad: set[tuple[int, object]] = set()
-        """Unreadable blocks by process and first step. They are not decompressed again, which takes as long as for an
-        intact block."""
+        """Unreadable blocks by process and first step. These blocks are not decompressed a second time, which would be
+        slow."""
 
     def whole_steps(self, process: int, begin: int, end: int = MAX_STEP, most: int | None = None) -> list[Step]:
-        """Return a process's unmerged steps from `begin` to before `end`, at most `most`."""
+        """Return a process's unmerged steps from `begin` to before `end`, at most `most` of them."""
         table, records = self.read_steps(process, begin, end, most)
         steps = steps_of(table)
         if records:
@@ -163,8 +166,8 @@ class RecordedSteps:
         return steps[:most]
 
     def read_steps(self, process: int, begin: int, end: int = MAX_STEP, most: int | None = None) -> Block:
-        """Return a process's steps from `begin` to before `end`. If they are more than `most`, later ones may be
-        missing.
+        """Return a process's unmerged steps from `begin` to before `end`. If there are more than `most`, later steps
+        may be missing.
         """
         last = min(end - 1, self._limit(process))
         tables: list[Table] = []
@@ -213,7 +216,7 @@ class RecordedSteps:
             clauses, values, limit = _AFTER, (process, rows[-1][0], last), BLOCKS_PER_READ
 
     def stretches(self, processes: Iterable[int], begin: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of `size` steps in which processes have records: the first step, and the one after the last."""
+        """Yield ranges of `size` steps in which processes have records, as (first step, step after the last)."""
         while True:
             firsts = [first for each in processes if (first := self._first_from(each, begin)) is not None]
             if not firsts:
@@ -222,20 +225,20 @@ class RecordedSteps:
             yield begin - size, begin
 
     def _first_from(self, process: int, begin: int) -> int | None:
-        """Return the first of a process's steps from `begin` on, readable or not, or None if there is none."""
+        """Return the first of a process's steps from `begin` on, readable or not, or None if there is no such step."""
         values = process, begin, self._limit(process), process, begin
         rows = self._database.read_table(TABLE, ("first_step",), f"{_FROM} LIMIT 1", *values)
         return max(begin, rows[0][0]) if rows and isinstance(rows[0][0], int) else None
 
     def last_step(self, process: int) -> int:
-        """Return the last step of a process, or 0 if there is none."""
+        """Return the last step of a process, or 0 if the process has no step."""
         limit = self._limit(process)
         clauses = "WHERE process = ? AND first_step <= ? ORDER BY first_step DESC LIMIT 1"
         rows = self._database.read_table(TABLE, ("last_step",), clauses, process, limit)
         return min(limit, rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
     def first_step_after(self, process: int, at_us: int, last: int) -> int:
-        """Return the first of a process's steps up to `last` that ends after a moment, or last + 1 if none does."""
+        """Return a process's first step up to `last` that ends after a moment, or `last` + 1 if no step does."""
         if span := next(self._spans_from(process, "end_us", at_us + 1), None):
             return span.after(at_us)
         low, high = 1, last + 1
@@ -257,7 +260,7 @@ class RecordedSteps:
         return whole + min(limit, merged)
 
     def span_us(self, process: int) -> tuple[int, int] | None:
-        """Return the moments of a process's first and last sample or step, or None if it has none."""
+        """Return the moments of a process's first and last sample or step, or None if the process has neither."""
         ends = [
             at
             for table, columns, key in (
@@ -278,8 +281,8 @@ class RecordedSteps:
         return bool(self._database.read_table("rollup", ("process",), "LIMIT 1"))
 
     def steps(self, process: int, begin: int, end: int = MAX_STEP, most: int | None = None) -> list[Step]:
-        """Return a process's steps from `begin` to before `end`, at most `most`, with mean steps in place of merged
-        ones.
+        """Return a process's steps from `begin` to before `end`, at most `most` of them. Merged steps are replaced by
+        mean steps.
         """
         whole = self.whole_steps(process, begin, end, most)
         if not self._has_spans or (whole and whole[0].step <= begin):
@@ -287,12 +290,12 @@ class RecordedSteps:
         return [*self._means(process, begin, whole[0].step if whole else end, most), *whole][:most]
 
     def first_end_us(self, process: int) -> int | None:
-        """Return when the first of a process's steps ended, or None if it has no step."""
+        """Return when the first of a process's steps ended, or None if the process has no step."""
         steps = self.steps(process, 0, most=1)
         return steps[0].end_us if steps else None
 
     def resolution_at(self, process: int, step: int) -> str:
-        """Return "minutes" or "hours" if a process's step was merged into these, or "" if it was not merged."""
+        """Return the span into which a process's step was merged: "minutes" or "hours", or "" if it was not merged."""
         span = next(self._spans_from(process, "last_step", step), None)
         return _WIDTHS[span.width_us] if span and span.first_step <= step else ""
 
@@ -317,9 +320,9 @@ class RecordedSteps:
         return means
 
     def _spans_from(self, process: int, column: str, least: int) -> Iterator[Span]:
-        """Yield the spans of a process from the first one on in which a column is at least `least`.
+        """Yield the spans of a process, from the first span on in which a column is at least `least`.
 
-        The column must rise with time, as it is found by binary search.
+        The column must rise with time, because the first span is found by binary search.
         """
         if not self._has_spans:
             return
@@ -346,7 +349,7 @@ class RecordedSteps:
 
 
 def _decoded(rows: object, records: object) -> Block | None:
-    """Return the steps in a block, or None if it cannot be read."""
+    """Return the steps in a block, or None if the block cannot be read."""
     try:
         return schema.block_steps(rows, records)
     except (ValueError, msgspec.MsgspecError):
@@ -354,7 +357,7 @@ def _decoded(rows: object, records: object) -> Block | None:
 
 
 def _possible(blocks: list[Block]) -> bool:
-    """Return whether all steps of some blocks are possible. Checking many rows at once takes as long as checking a
+    """Return whether all steps of several blocks are possible. Checking many rows at once takes as long as checking a
     few.
     """
     try:

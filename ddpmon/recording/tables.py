@@ -286,7 +286,7 @@ PRIMARY_KEYS = {
     "rollup": ("process", "begin_us", "width_us"),
     "scalar_rollup": ("process", "begin_us", "width_us", "name"),
 }
-"""Columns of the primary key of each table that has no rowid."""
+"""Columns of the primary key, for each table without a rowid."""
 
 INDEXES = {
     "scalars_by_step": "scalars (process, step)",
@@ -295,7 +295,7 @@ INDEXES = {
 }
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
-"""Widths of the spans into which steps are merged when a recording grows large."""
+"""Lengths in microseconds of the spans into which steps are merged when a recording grows large."""
 
 VIEWS = {
     "worst_ranks": """
@@ -304,8 +304,8 @@ FROM rollup JOIN processes ON processes.id = rollup.process
 GROUP BY width_us, attempt, begin_us HAVING sum(critical) > 0
 """.strip()
 }
-"""Views by name: the worst rank of all ranks in each minute and hour. SQLite takes `rank` from the row of the maximum.
-"""
+"""SQL views by name. They return the rank that the others waited for most in each minute and hour. SQLite takes `rank`
+from the row with the maximum."""
 
 VIEW_COLUMNS: dict[str, tuple[Column, ...]] = {
     "worst_ranks": (

@@ -1,9 +1,9 @@
 """Thins out a large recording: merges its oldest steps into minutes, and its oldest minutes into hours.
 
-A recording of at most WHOLE_BYTES keeps every step for ever. Above that, a few of the oldest rows are merged at a time,
-so that the file grows no more, as SQLite reuses the pages that this frees. Steps reach back as far as there is room,
-minutes MINUTES_REACH times as far, and hours to the beginning. Logged values are merged into minutes with the steps,
-and samples where steps are merged. Events and findings are never merged.
+A recording of at most WHOLE_BYTES keeps every step for ever. In a larger recording, a few of the oldest rows are merged
+at a time. SQLite reuses the pages that merged rows free, so the file grows no more. Single steps reach back as far as
+there is room, minutes MINUTES_REACH times as far, and hours to the beginning of the run. Logged values are merged into
+minutes with the steps, and samples where steps are merged. Events and findings are never merged.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WHOLE_BYTES = 1_500_000_000
 KEPT_RECORDS = 1_000_000
 """Number of the latest step records that are never merged: more than a report reads."""
 MINUTES_REACH = 40
-"""Largest age of rows that are merged into minutes, as a multiple of the largest age of unmerged steps. 64 ranks at 10
+"""Age from which minutes are merged into hours, as a multiple of the largest age of unmerged steps. 64 ranks at 10
 steps a second have eight hours of steps and two weeks of minutes."""
 BITE_ROWS = 800
-"""Approximate number of rows that are merged at a time, which takes some 20 ms."""
+"""Approximate number of rows that are merged at a time. Merging them takes some 20 ms."""
 LAST_SAMPLES_US = 3_600_000_000
-"""Age in microseconds, relative to a process's last sample, from which samples are merged if the process has no
-step."""
+"""For a process without steps: its samples are merged once they are this many microseconds older than its last
+sample."""
 
 
 _OF_BLOCKS = "(SELECT {} FROM step_blocks WHERE process = processes.id ORDER BY first_step {} LIMIT 1)"
@@ -50,13 +50,13 @@ class Thinning:
         """The ranks of `_attempt`."""
         self._clocks = Clocks()
         self._samples_us = -math.inf
-        """Moment on the clock of the lowest rank before which all samples are merged."""
+        """Moment before which all samples are merged, in microseconds on the clock of the lowest rank."""
         self._sampled_us: dict[int, int] = {}
-        """Moment before which all samples of a process are merged, on its own clock."""
+        """By process: moment before which all of its samples are merged, in microseconds on its own clock."""
 
     @property
     def is_due(self) -> bool:
-        """Return whether the recording is larger than allowed."""
+        """Return whether the recording is so large that rows must be merged."""
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return bool((pages - free) * self._page_bytes > self._whole_bytes)
@@ -86,7 +86,7 @@ class Thinning:
         return self._merge_samples()
 
     def _end_us(self, order: str) -> int | None:
-        """Return the end of the lowest rank's oldest (ASC) or newest (DESC) unmerged step, or None if there is none."""
+        """Return the end of the lowest rank's oldest (ASC) or newest (DESC) unmerged step, or None if it has none."""
         query = f"""
         SELECT at FROM (
             SELECT attempt, rank, {_NEWEST_US if order == "DESC" else _OLDEST_US} AS at FROM processes
@@ -104,7 +104,9 @@ class Thinning:
         return True
 
     def _merge_steps(self) -> bool:
-        """Merge the oldest steps of the oldest attempt that has any, and return False if there are none to merge."""
+        """Merge the oldest steps of the oldest attempt with unmerged steps. Return False if there are no steps to
+        merge.
+        """
         oldest = self._db.execute(
             f"""
             SELECT attempt, min(first) FROM (SELECT attempt, {_FIRST} AS first FROM processes)
@@ -137,7 +139,9 @@ class Thinning:
         return int(count)
 
     def _merge_samples(self) -> bool:
-        """Merge samples from before the oldest step, minute by minute, and return False if all are merged."""
+        """Merge samples that are older than the oldest unmerged step, minute by minute. Return False if there are none
+        to merge.
+        """
         rows = 0
         for process, fine_us in self._db.execute(
             f"""

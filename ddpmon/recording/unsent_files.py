@@ -1,6 +1,7 @@
-"""Reads files that ranks left in the run's folder because no hub received their last records.
+"""Reads the files that ranks wrote to the run's folder because no hub received their last records.
 
-A hub records them and deletes the files. A reader of the recording adds them to a copy of it in memory.
+A hub records the messages in these files and deletes the files. A reader of the recording adds the messages to a copy
+of the recording in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Tails:
         Args:
             run_dir: The run's folder.
             take: Processes a message, which is a connection's name and one frame.
-            report: Takes a sentence about a file that cannot be read, once for each such file.
+            report: Receives one sentence about each file that cannot be read.
 
         """
         self._folder = run_dir / TAILS
@@ -59,12 +60,12 @@ class Tails:
         return paths
 
     def delete_folder(self) -> None:
-        """Delete the folder when the run is over, unless it still has files."""
+        """Delete the folder of these files when the run is over, unless the folder still has files."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
     def _read(self, name: str) -> str:
-        """Process one file, and return what is wrong with it, or "" if it is valid."""
+        """Process one file. Return a text that says what is wrong with the file, or "" if the file is valid."""
         path = self._folder / name
         named = TAIL_NAME.fullmatch(name)
         if not named:
@@ -96,14 +97,15 @@ class UnreadTails:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self.frames: list[list[bytes]] = []
-        """Messages in the files, each with a connection's name before it."""
+        """Messages in the files. Each message is preceded by its connection's name."""
         self.notes: list[str] = []
-        """Notes on files that cannot be read."""
+        """One sentence about each file that cannot be read."""
         files = Tails(run_dir, self.frames.append, self.notes.append).take_new()
         messages = [decode_lenient(frame)[0] for _, frame in self.frames]
         batch_us = [message.now_us for message in messages if isinstance(message, Batch)]
         self.clock = Clock(max(batch_us), _written_at(files)) if batch_us else None
-        """Clock for a run without a recording: the time of the last batch in the files, and when it was written."""
+        """Clock for a run without a recording: the time of the last batch in the files, and the time at which the files
+        were written."""
 
     def write_messages(self, run: Run, db: sqlite3.Connection, clock: Clock, registry: Registry) -> None:
         """Write the messages to an open recording, as a hub with the given registry would."""

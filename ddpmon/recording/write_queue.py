@@ -17,13 +17,13 @@ from ddpmon.store.processes import RankProcess
 
 MAX_GATHER_S = 6.0
 GATHER_S_PER_PROCESS = 1 / 128
-"""Time for which steps are gathered, per process, because a block costs as much to write as a row, however many steps
-it has. Up to 64 ranks are written with every tick of the hub."""
+"""Seconds for which steps are gathered, per process. A block takes as long to write as a row, however many steps it
+has, so larger blocks are cheaper. Up to 64 ranks are written with every tick of the hub."""
 LARGE_ROWS = 1 << 17
-"""Number of waiting rows from which on they are written without further delay: some 14 MB."""
+"""Number of queued rows from which on the queue is written without further delay: some 14 MB."""
 MAX_HELD_ROWS = 1 << 19
-"""Largest number of rows that are kept while the disk fails: some 25 MB of steps. Older ones are dropped and counted.
-"""
+"""Largest number of rows that stay in the queue while the disk fails: some 25 MB of steps. Older rows are dropped and
+counted."""
 
 
 class _Piece(NamedTuple):
@@ -34,7 +34,7 @@ class _Piece(NamedTuple):
     """Number of rows of each process, in the order of `processes`."""
     table: Table
     records: Sequence[Step] = ()
-    """Steps that do not fit into a row. There is then only one process."""
+    """Steps that do not fit into a row. If there are any, they belong to the only process."""
 
 
 class _Packed(NamedTuple):
@@ -52,7 +52,7 @@ class WriteQueue:
         self._packed: deque[_Packed] = deque()
         self._pieces: list[_Piece] = []
         self._batches: list[tuple[int, Batch]] = []
-        """Batches without their steps, each with the number of its process."""
+        """Batches without their steps, each with the id of its process."""
         self._rows = 0
         """Number of rows in `_pieces` and `_batches`."""
         self._recorded_seq: dict[int, int] = {}
@@ -95,11 +95,11 @@ class WriteQueue:
         return min(MAX_GATHER_S, len(self.processes) * GATHER_S_PER_PROCESS)
 
     def last_recorded_batch(self, process: RankProcess) -> int:
-        """Return the number up to which a process's batches are all recorded."""
+        """Return the number of the last batch up to which all batches of a process are recorded."""
         return self._recorded_seq.get(process.id, process.seq)
 
     def pack_steps(self) -> None:
-        """Make blocks of the steps that were appended since the last call."""
+        """Pack the steps that were appended since the last call into blocks."""
         if self._rows:
             self._packed.append(_Packed(self._blocks(), self._batches, self._rows))
             self._pieces, self._batches, self._rows = [], [], 0
@@ -132,7 +132,7 @@ class WriteQueue:
         ]
 
     def clear(self) -> None:
-        """Empty the queue after everything in it was recorded."""
+        """Empty the queue after all of its records were written."""
         self._packed.clear()
         self._recorded_seq.clear()
         self.processes = {}

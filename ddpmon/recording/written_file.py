@@ -11,18 +11,18 @@ from pathlib import Path
 from ddpmon.recording import schema
 
 SPARE_BYTES = 256 << 10
-"""Space reserved on the disk, so that the amount of missing data can be recorded even if the disk stays full."""
+"""Space in bytes that is reserved on the disk, so that the amount of missing data can be recorded even if the disk
+stays full."""
 LOCKED_S = 0.5
-"""Longest time for which a transaction waits for a reader on a remote file system. The hub is blocked meanwhile."""
+"""Longest time in seconds for which a transaction waits for a reader on a remote file system. The hub is blocked
+meanwhile."""
 
 
 class WrittenFile:
     """The file of one recording."""
 
     def __init__(self, path: Path, meta: Mapping[str, object]) -> None:
-        """Prepare without opening the file. Rows of `meta` that the table `meta` lacks are inserted when it is
-        opened.
-        """
+        """Do not open the file yet. When it is opened, rows of `meta` that its table `meta` lacks are inserted."""
         self._path = path
         self._meta = meta
         self._spare = path.with_suffix(".spare")
@@ -39,8 +39,8 @@ class WrittenFile:
     def open(self, *, far: bool) -> sqlite3.Connection:
         """Open or create the file, for this user only. `far` is True if it is on a remote file system.
 
-        With a write-ahead log, readers and the writer never wait for each other. But it needs memory that all of them
-        share, so on a network file system they take turns instead.
+        With a write-ahead log, readers and the writer never wait for each other. But the log needs shared memory, which
+        a network file system does not offer. There, readers and the writer take turns instead.
         """
         self.reserve_space()
         with _for_this_user():
@@ -61,7 +61,9 @@ class WrittenFile:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the file was deleted or replaced. If the folder is gone too, it may only have been moved."""
+        """Return whether the file was deleted or replaced. If its folder is missing too, return False, because the
+        folder may only have been moved.
+        """
         if self._opened is None or _identity(self._path) == self._opened:
             return False
         return self._path.parent.is_dir()
