@@ -1,4 +1,4 @@
-"""Transfers between ranks that slow all of them down, needless transfers, and links that are slower than others."""
+"""Transfers between ranks that slow down all ranks, needless transfers, and links that are slower than others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE_BUCKET_BYTES = 25 << 20
 FEWEST_CHECKS = 2
 """Minimum number of checks for unused parameters: the first backward pass is often untypical."""
 MIN_TRANSFER_STEPS = 10
-"""Minimum number of steps. Few are enough, because reductions are counted, not estimated."""
+"""Minimum number of steps for a finding. Few steps are enough, because reductions are counted, not estimated."""
 
 
 @Kind(
@@ -99,10 +99,10 @@ _BESIDES_DDP = (
 
 
 def _of_hosts(conditions: Mapping[int, Conditions]) -> tuple[str, str | None]:
-    """Return a sentence about which host's link may be slow, and the host whose network is busy otherwise.
+    """Return a sentence about which host's link may be slow, and the host whose network has much other traffic.
 
     All ranks send equally much in an all-reduce. So do their hosts, apart from different numbers of ranks. The ends of
-    synchronisations cannot show which host's link is slow, because the clocks of hosts are aligned by them.
+    synchronisations cannot show which host's link is slow, because these ends serve to align the hosts' clocks.
     """
     hosts = {one.host for one in conditions.values()}
     of_ranks: dict[str, list[float]] = {}
@@ -260,7 +260,8 @@ LEAST_MS = Threshold(
     stay=1.0 * STAYS,
 )
 WINDOW_PARTS = 4
-"""Number of parts of the window in each of which most transfers must be long: a few in a row prove no slow link."""
+"""Number of parts of the window. In each part, most transfers must be long, because a few in a row prove no slow
+link."""
 
 
 @Kind(
@@ -300,7 +301,7 @@ def slow_link(moment: Moment) -> Iterator[Finding]:
     late = sorted(world.ranks[column] for column in slow[sure].tolist())
     found = cost(moment, float(np.median(over[:, sure].max(axis=1))))
     if over_peers(world.mean("own_ms")[None]).max() >= found.cost_ms:
-        return  # A late rank delays all others by more, and they leave the ring in its order.
+        return  # A late rank delays the others by more than a slow link, and they leave in the ring's order.
     mine = [conditions[rank] for rank in late if rank in conditions]
     if any((one.starved_share or 0.0) >= EXPLAINS.enter * found.share for one in mine):
         return  # A rank that waits for a core also leaves late.

@@ -20,7 +20,8 @@ MIN_RANK_SAMPLES = 5
 
 
 def _covers(whole: Finding, part: Finding) -> bool:
-    """Return whether waits for a core explain why ranks are slow: each waits longer than the ranks' excess.
+    """Return whether waits for a core (`whole`) explain why ranks are slow (`part`): each rank waits longer than its
+    excess.
 
     On a host with too few cores, the scheduler decides which rank is slow. A rank that is bound to fewer cores than its
     peers has a cause of its own, however. The present wait is checked too, because `whole` does not change when ranks
@@ -133,7 +134,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
 
 
 def _fewer_threads(cores: int, ranks: int, threads: int) -> str:
-    """Return how ranks could run well if they outnumber the cores."""
+    """Return advice for a host with more ranks than cores, or with too many threads per rank."""
     if threads > 1 and cores >= ranks:
         return (
             f"Set OMP_NUM_THREADS={max(1, cores // ranks)}, which gives each rank its share of the"

@@ -1,4 +1,4 @@
-"""Ranks that failed, in the present attempt and in earlier ones."""
+"""Findings about ranks that failed, in the present attempt and in earlier attempts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from ddpmon.messages import Attempt, Finding
 FEWEST_ATTEMPTS = 2
 """Minimum number of consecutive attempts that fail alike: a lost node or connection rarely recurs at the same step."""
 SAME_STEP = 1
-"""Maximum difference between the steps of such attempts: torchrun ends the other ranks a moment later."""
+"""Maximum difference between the step counts of attempts that failed alike, because torchrun ends the other ranks a
+moment later."""
 
 
 def _explains(failed: Finding, hang: Finding) -> bool:
-    """Return whether a failure explains a hang: not one that names missing ranks, nor if only a wait timed out."""
+    """Return whether a failure explains a hang. It does not if the hang names missing ranks, or if only a wait timed
+    out.
+    """
     return not hang.ranks and not failed.evidence.get("only_lost_peer")
 
 

@@ -1,4 +1,4 @@
-"""GPUs that throttle their clocks, that had an error, or that other processes also use."""
+"""Findings about GPUs that throttle their clocks, that had an error, or that other processes also use."""
 
 from __future__ import annotations
 
@@ -149,9 +149,9 @@ def gpu_shared(moment: Moment) -> Iterator[Finding]:
 
 
 def _by_sort(users: Users, gpus: Gpus) -> dict[str, dict[int, list[GpuUser]]]:
-    """Return the other users of each rank's GPU, grouped by the sort of user.
+    """Return the other processes on each rank's GPU, grouped by kind: SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN or OTHERS.
 
-    A rank whose own GPU is not known yet is in no group.
+    A rank of this run counts as a user only if the GPUs of both ranks are known.
     """
     sorts: dict[str, dict[int, list[GpuUser]]] = {}
     for rank, those in sorted(users.items()):

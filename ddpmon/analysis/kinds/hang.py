@@ -1,4 +1,4 @@
-"""Ranks that make no progress, and waits that approach the timeout of their process group."""
+"""Findings about ranks that make no progress, and about waits that approach the timeout of their process group."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _disagreement(standstill: Standstill) -> dict[str, object] | None:
 
 
 def _awaited(waiting: Sequence[Stack]) -> Collective | None:
-    """Return the collective in which most of the waiting ranks are; None if none is known."""
+    """Return the collective in which most of the waiting ranks wait; None if no collective is known."""
     names = [stack.collective for stack in waiting if stack.collective]
     return max(names, key=lambda one: (names.count(one), one.sequence is not None), default=None)
 
@@ -93,7 +93,7 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
         standstill: The state of every rank.
         late: The ranks that did not arrive, the most certain first.
         waiting: The ranks that wait for them.
-        where: The call in which those wait.
+        where: The call in which the waiting ranks wait.
 
     """
     stacks, world = standstill.stacks, standstill.world_size
@@ -174,7 +174,9 @@ def _words(standstill: Standstill, late: Sequence[int], waiting: Sequence[int], 
 
 
 def _for_workers(standstill: Standstill, late: Sequence[int], others_wait: str) -> Words | None:
-    """Return the words about ranks that wait for DataLoader workers; None if the first of `late` does not."""
+    """Return the words about ranks that wait for DataLoader workers; None if the first rank of `late` does not wait for
+    one.
+    """
     stacks = standstill.stacks
     fetching = [rank for rank in late or sorted(stacks) if rank in stacks and stacks[rank].worker]
     if not fetching or (late and fetching[0] != late[0]) or (not late and len(fetching) < len(stacks)):
@@ -199,7 +201,7 @@ NOT_ENFORCED = Threshold(
     "is longer than that, the backend will not end it.",
 )
 UNHURRIED_S = 120.0
-"""Remaining seconds above which the time is given in minutes; below, it is given in tens of seconds."""
+"""Remaining seconds above which the sentence gives the time in minutes, and below which it gives tens of seconds."""
 
 
 @Kind(
@@ -234,7 +236,7 @@ def timeout_near(moment: Moment) -> Iterator[Finding]:
 
 
 def awaited(standing: Standstill) -> Sequence[int]:
-    """Return the ranks that did not arrive, the most certain first; else the ranks whose state is unknown."""
+    """Return the ranks that did not arrive, the most certain first. If unknown, return the ranks without a stack."""
     return absent_ranks(standing) or [rank for rank in range(standing.world_size) if rank not in standing.stacks]
 
 

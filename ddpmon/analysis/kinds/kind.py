@@ -42,18 +42,18 @@ class Words(NamedTuple):
     text: str
     advice: str | None = None
     brief: str = ""
-    """The text in fewer words."""
+    """A shorter form of the text."""
     lead: str = ""
-    """The beginning of the text that names the subject; "": the whole text does."""
+    """The beginning of the text, which names the subject; "": the text has no such beginning."""
 
 
 class StepCost(NamedTuple):
     """The cost of a problem in the steps of the window."""
 
     step_ms: float
-    """Length of a step."""
+    """Mean length of a step in ms."""
     cost_ms: float
-    """Time that the problem takes in a step."""
+    """Time in ms that the problem takes in a mean step."""
     share: float
     gain: float
     """Speed without the problem, as a multiple of the present speed."""
@@ -71,7 +71,7 @@ class Streak(NamedTuple):
 
 @dataclass
 class Moment:
-    """The data from which the kinds are detected in one judgement. It also makes the findings."""
+    """The data from which the kinds are detected in one judgement. Its methods make the findings."""
 
     evidence: Evidence
     steps: World | None
@@ -91,7 +91,7 @@ class Moment:
 
     @property
     def world(self) -> World:
-        """Return the steps of the window, for kinds with `fewest_steps`, which need that many."""
+        """Return the steps of the window, for kinds that set `fewest_steps`."""
         if self.steps is None:
             raise ValueError("a kind that needs steps says how many")
         return self.steps
@@ -110,20 +110,22 @@ class Moment:
         """Return the first step of a finding, for a kind of which there is at most one.
 
         Args:
-            world: The steps in which it was detected.
-            begin: Index of the first step that shows it. If that is 0, the first step that was reported before remains.
+            world: The steps in which the problem was detected.
+            begin: Index of the first step that shows the problem. If it is 0, keep the first step that was reported
+                before.
 
         """
         before = self.previous_finding
         return before.since_step if before and before.since_step and not begin else int(world.step[begin])
 
     def streak(self, world: World, holds: Bools, least: float | None = None) -> Streak | None:
-        """Return the latest consecutive steps in which a condition holds, up to the last step; None: too few.
+        """Return the latest consecutive steps in which a condition holds, up to the last step. Return None if they are
+        too few.
 
         Args:
             world: The last S steps of the run.
             holds: [S] True for each step in which the condition holds.
-            least: Minimum number of steps in which it must have held; None: LASTING_STEPS.
+            least: Minimum number of these steps; None: LASTING_STEPS.
 
         """
         begin = last_run(holds)
@@ -150,16 +152,16 @@ class Moment:
         """Make a finding of a kind.
 
         Args:
-            facts: Its evidence; values that are None are left out. Words may name them.
-            ranks: Its ranks. Words may name them as {who}, with {have}, {are}, {do}, {their}, or {s} after a verb.
-            phase: The phase of a step that it is about.
+            facts: Evidence of the finding; values that are None are left out. Templates may contain them.
+            ranks: Ranks of the finding. Templates name them as {who}, with {have}, {are}, {do}, {their} or {s}.
+            phase: The phase of a step that the finding is about.
             kind: Another kind of the same family; None: the kind that is being detected.
-            severity: None: that of the kind. The same holds for headline and advice.
-            headline: As in `Kind`.
-            advice: As in `Kind`.
-            words: Finished words, instead of headline and advice.
-            beside: Values that words need but evidence does not.
-            cost: Its cost, with its first step, and a share and a gain for the evidence.
+            severity: Severity of the finding; None: that of the kind.
+            headline: Template as in `Kind`; None: that of the kind.
+            advice: Template as in `Kind`; None: that of the kind.
+            words: Finished words, which replace headline and advice.
+            beside: Values that templates need but evidence does not contain.
+            cost: Cost and first step of the finding, with the share and the gain for the evidence.
             more: Further fields of `Finding`.
 
         """
@@ -201,7 +203,7 @@ class Kind:
     """A kind of finding. Code that treats kinds differently must use one of these fields, never the name."""
 
     severity: Severity = "warn"
-    """The severity unless `detect` chooses another one. The same holds for the next two fields."""
+    """The severity of findings, unless `detect` chooses another. `detect` may also replace the next two fields."""
     headline: str = ""
     """A template of the text, in parts that are separated by bars: the lead, which names the subject; the rest; and
     further parts, which are added while they fit. With a single part, or a bar at the beginning, there is no lead."""
@@ -209,29 +211,33 @@ class Kind:
     """A template of what to do."""
     _: KW_ONLY
     name: str = ""
-    """The name in messages and reports: that of the function `detect`."""
+    """The name in messages and reports, which is the name of the function `detect`."""
     detect: Callable[[Moment], Iterable[Finding]] | None = None
     """The function that detects findings; the docs show its docstring. None: another kind of the family detects it."""
     subject: Subject = "world"
     gone: str = ""
-    """A template of the event at the end, with {ranks}, or {who} (host or ranks) and the verb {has}; "": no event."""
+    """A template of the event at the end of a finding, with {ranks}, or {who} (host or ranks) and {has}; "": no
+    event."""
     fewest_steps: int = 0
     """Minimum number of steps in the window for `detect` to be called."""
     family: str = ""
     """Name of a family. Kinds of a family are one problem of the same ranks under several names: if one becomes
     another, this is neither a beginning nor an end."""
     by_cost: bool = False
-    """True if findings are listed by cost, the costliest first, together with those of neighbours in KINDS."""
+    """True if findings are sorted by cost, the costliest first, together with findings of neighbouring kinds in
+    KINDS."""
     outdoes: tuple[str, ...] = ()
     """Names of kinds whose findings are left out if this kind explains them, so that one cause is reported once."""
     covers: Callable[[Finding, Finding], bool] = covers_what_goes_on
-    """Returns whether a finding of this kind, the first argument, replaces one of a kind in `outdoes`."""
+    """Returns whether a finding of this kind (first argument) replaces a finding of a kind in `outdoes` (second
+    argument)."""
     is_announced: bool = True
     """True if the beginning is announced as an event; False if another part of ddpmon already announces it."""
     stays_told: bool = True
-    """True if findings are still listed after their end; False if they no longer matter then, like a forecast."""
+    """True if findings are still listed after their end; False if ended ones no longer matter, as for a forecast."""
     changes_level: bool = False
-    """True if the length of steps changes at its first step, so that a mean across that step describes neither side."""
+    """True if the length of steps changes at its first step, so that a mean over steps before and after it is
+    misleading."""
     names_line: bool = False
     """True if stack samples of its ranks are taken while it lasts, to name the line of code behind it."""
     is_one_of_several: Callable[[Finding], bool] = lambda _: False
@@ -239,15 +245,15 @@ class Kind:
     slows: str = ""
     """A template of the reason, in a comparison of runs, why a run is slower, with {rank} and {phase}; "": none."""
     explains: Literal["", "failed", "stalled"] = ""
-    """The state of the run that it explains; "": none."""
+    """The state of the run that a finding of this kind explains; "": none."""
     device: DeviceMark | None = None
     """The mark that the Devices screen shows beside its ranks."""
     quantities: tuple[str, ...] = ()
     """Names in QUANTITIES. Their means over the last seconds of training become evidence of every such finding."""
     meaning: str = ""
-    """Its meaning in the docs; "": the docstring of `detect` is used."""
+    """The meaning of the kind in the docs; "": the docstring of `detect` is used."""
     remedy: str = ""
-    """The docs' advice for someone who has not seen the run; "": `advice` is used."""
+    """The advice in the docs, which cannot refer to a run; "": `advice` is used."""
 
     def __call__(self, detect: Callable[[Moment], Iterable[Finding]]) -> Kind:
         """Return the kind that a function detects, with the function's name; this makes a kind a decorator."""

@@ -30,11 +30,11 @@ JUMP = Threshold(
     stay=8.4,
 )
 ROUNDING = 1e-6
-"""Maximum difference between losses that may be rounding: float32 resolves values near 1 to 1e-7."""
+"""Maximum difference between losses that may be due to rounding. float32 resolves values near 1 to 1e-7."""
 PRIOR_LOSS_STEPS = 30
-"""Number of steps that show the loss before a jump: a median of fewer follows single batches."""
+"""Number of steps whose median is the loss before a jump. A median of fewer steps follows single batches."""
 LATELY = 10
-"""Number of latest steps whose median shows whether the loss has returned; one good batch does not."""
+"""Number of latest steps whose median shows whether the loss is back to normal. One good batch is no proof."""
 STEPS_BEFORE_JUMP = 20
 """Number of steps before the jump of the mean loss in which the loss of the first rank may have risen."""
 LOSS_BLOCK_STEPS = 10

@@ -135,8 +135,8 @@ def _growth(
     Args:
         moment: The moment of the judgement.
         grown: All growing memories, the fastest first.
-        together: Those in the same memory (host or GPU) as the fastest one.
-        left_bytes: The free part of that memory; None: unknown.
+        together: The growing memories on the same host or GPU as the fastest one.
+        left_bytes: Free memory of this host or GPU in bytes; None: unknown.
         lead: The beginning of the text, up to the rate of growth.
         advice: The advice, as a sentence without its full stop.
 

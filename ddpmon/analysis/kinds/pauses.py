@@ -16,7 +16,7 @@ from ddpmon.analysis.words import duration, named_ranks
 from ddpmon.messages import OUT_OF_DATA, PAUSE, PAUSES, PROFILING, STARTING_WORKERS, Finding, Loader
 
 MIN_PAUSES = 3
-"""Minimum number of pauses of unknown kind: with three there are two intervals, the minimum for a rhythm."""
+"""Minimum number of pauses of unknown kind. Three pauses have two intervals, the minimum for a rhythm."""
 PAUSE_ADVICE = {
     "evaluation": "Evaluate less often or on less data, or let each rank evaluate a part (DistributedSampler).",
     "checkpoint": "Write checkpoints less often, or with torch.distributed.checkpoint.async_save.",
@@ -55,8 +55,7 @@ def _each(moment: Moment) -> Iterator[Finding]:
             continue
         name, share = PAUSES[kind], seconds / whole
         latest = [one for one in times.latest if one.kind == name]
-        # `latest` may have dropped pauses of this kind in favour of other kinds; then only the count shows that they
-        # recur.
+        # `latest` may have dropped older pauses of this kind. Then only the count shows that such pauses recur.
         recurs = count > 1 and (len(latest) < 2 or goes_on([one.step for one in latest], times.last))
         if not RELEVANT.is_reached(share) or not recurs:
             continue
@@ -100,7 +99,7 @@ def _unknown(moment: Moment, latest: Sequence[Pause], facts: dict[str, Any], cos
 
     Args:
         moment: The moment of the judgement.
-        latest: The latest pauses of that kind.
+        latest: The latest pauses of unknown kind.
         facts: The evidence so far.
         cost_ms: Cost of the pauses in a mean step.
 

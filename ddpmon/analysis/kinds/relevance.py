@@ -14,7 +14,8 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.analysis.threshold import Threshold
 
 STAYS = 0.7
-"""Share of its threshold that keeps a finding: if 40 steps vary by 20%, their mean varies by 3%, far less than 30%."""
+"""Share of a threshold above which a finding lasts once the threshold was reached. If 40 steps vary by 20%, their mean
+varies by 3%, far less than the 30% between the two values."""
 RELEVANT = Threshold(
     0.05,
     of="share of the run's time that a problem (other than a slow rank) must cost before ddpmon reports it",
@@ -51,9 +52,9 @@ def lasting_cost(
 
     Args:
         moment: The moment, with the steps of the window and the kind that is being detected.
-        each_ms: [S] The time that the problem takes in each step.
-        threshold: Share of a step from which on it counts.
-        least_ms: Minimum cost of a mean step.
+        each_ms: [S] Time in ms that the problem takes in each step.
+        threshold: Smallest share of a step that counts.
+        least_ms: Minimum cost of a mean step in ms.
 
     """
     found = cost(moment, float(each_ms.mean()))
@@ -69,7 +70,7 @@ def cost(moment: Moment, cost_ms: float) -> StepCost:
 
 
 def most_ranks(world: World, phase: int) -> Floats:
-    """Return the time that most ranks spend at least in a phase, for each step [S]."""
+    """Return the lower median over ranks of the time in a phase, for each step [S]."""
     return lower_medians(world.phases_ms[:, some_of(np.arange(len(world.ranks))), phase])
 
 

@@ -11,7 +11,7 @@ from ddpmon.analysis.words import VERDICT_WIDTH, format_count, named_ranks
 from ddpmon.messages import BATCH_NORM, DDP, OTHER_BUFFERS, UNREDUCED, Finding, Model
 
 FEWEST_UPDATES = 3
-"""Minimum number of updates with gradients that were never reduced: one or two may test the optimizer."""
+"""Minimum number of updates with gradients that were never reduced. One or two such updates may test the optimizer."""
 FEWEST_STEPS_APART = 100
 """Minimum number of steps without any collective in which ranks have equal weights and losses. Weights are compared at
 steps 10 and 100. A library that ddpmon does not know may exchange gradients, but then the losses of ranks differ."""
@@ -208,7 +208,10 @@ def independent_copies(moment: Moment) -> Iterator[Finding]:
 
 
 def _steps_without_collectives(moment: Moment) -> int:
-    """Return for how many steps no rank was blocked in a collective, while losses were equal if weights are."""
+    """Return the number of latest steps in which no rank was blocked in a collective; 0 if there was such a collective.
+
+    Also return 0 if ddpmon saw no difference of weights, but the losses of the ranks differ.
+    """
     world = moment.longer
     if world is None or (world.wait_ms + world.transfer_ms).max() > 0:
         return 0

@@ -1,6 +1,6 @@
 """Faults in how ranks read samples: the same samples, the same order, unequal numbers, or samples never read.
 
-Findings about DataLoaders and samplers are reported before harm is done; equal losses and inputs are the consequences.
+Wrong DataLoaders and samplers are reported before they do harm. Equal losses and inputs are the harm they have done.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ COINCIDENCE_PROBABILITY = Threshold(
     below=True,
 )
 FEWEST_MOMENTS = 4
-"""Minimum number of moments at which inputs were equal on all ranks, and different from those of all but one other
-moment, if losses differ. Of the 64 numbers that are compared of an input, some differ between samples; dropout makes
-losses differ for equal samples."""
+"""Minimum number of moments at which inputs were equal on all ranks, for a finding although losses differ. The inputs
+of at most two of these moments may be equal. Of the 64 numbers that are compared of an input, some differ between
+samples; dropout makes losses differ for equal samples."""
 FEWEST_REPEATS = 2
-"""Minimum number of epochs in a row with the previous one's seeds: scripts may set seeds when training begins."""
+"""Minimum number of consecutive epochs that use the seeds of the previous epoch. One repetition proves nothing, because
+scripts may set seeds when training begins."""
 MIN_TRAINED_STEPS = 2
-"""Minimum number of steps: the first one shows that ranks train from these loaders, and may be the only one."""
+"""Minimum number of steps. The first step shows that ranks train from these loaders, but may be the only one."""
 
 
 @Kind(
@@ -68,7 +69,7 @@ def same_data(moment: Moment) -> Iterator[Finding]:
 
 
 def _is_beyond_chance(moment: Moment, begin: int) -> bool:
-    """Return whether losses that are equal from a step on are equal neither by chance nor because of a collective."""
+    """Return whether neither chance nor a collective explains why losses are equal from a step on."""
     world, losses = moment.world, moment.world.loss[begin:, 0]
     others_ms = (world.wait_ms + world.transfer_ms - world.exposed_ms)[begin:]
     repeated = int((losses[1:] == losses[:-1]).sum())

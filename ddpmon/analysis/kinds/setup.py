@@ -22,7 +22,7 @@ OF_EACH_RANK = re.compile(
 )
 """Pattern of the names of arguments that are meant to differ between ranks or machines."""
 MUST_BE_SAME = ("torch", "script", "Python")
-"""Names for which a difference is a fault; differences in others may be intended."""
+"""Settings in which a difference between ranks is a fault. Differences in other settings may be intended."""
 MAX_NAMED = 8
 """Maximum number of differences that are named."""
 

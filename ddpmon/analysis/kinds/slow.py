@@ -1,4 +1,4 @@
-"""A slowdown together with the steps of the window: its kind of finding, its severity and its cause, if known."""
+"""Turns a slowdown into a finding: chooses the kind, computes gain and evidence, and looks for the cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ddpmon.analysis.steps.what_if import gain_if_like_peers
 from ddpmon.messages import OWN_PHASES, Episode, Finding, StackSamples
 
 BEGINNING = 5
-"""Number of steps that count as the beginning of a run: usually, the second step is the first that all ranks report."""
+"""Number of steps that count as the beginning of a run. Usually, step 2 is the first step that all ranks report."""
 
 
 def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]:
@@ -36,7 +36,7 @@ def slow_ranks(moment: Moment, scopes: Collection[Scope]) -> Iterator[SlowRanks]
 
 
 class SlowRanks:
-    """A slowdown with its gain, cause and evidence. Excesses and times are those of a slow step."""
+    """A slowdown with its gain, cause and evidence. Excesses and times are in ms per slow step."""
 
     def __init__(self, moment: Moment, slowdown: Slowdown, with_ranks: list[int]) -> None:
         """Find the steps of the slowdown, and the peers of its ranks.
@@ -62,11 +62,11 @@ class SlowRanks:
         self.part = world.steps_between(begin, end)
         """The steps of the slowdown in the window."""
         self.excess_ms = slowdown.phases_ms[slowdown.phase]
-        """Excess in the phase that has most of it."""
+        """Excess in ms in the phase that has most of the excess."""
         self.mean_excess_ms = slowdown.excess_ms * slowdown.share
-        """Excess of a mean step."""
+        """Excess of a mean step in ms."""
         self.since_interval = None if slowdown.is_exact else list(slowdown.since_within)
-        """95% interval of the first step; None if that is exact."""
+        """95% interval of the first step; None if the first step is exact."""
         self.from_the_start = slowdown.since <= BEGINNING
         # Time of an unmeasured forward pass is counted as `other`.
         self.may_be_forward = slowdown.phase == "other" and "forward" in moment.evidence.unmeasured
@@ -98,7 +98,7 @@ class SlowRanks:
         Args:
             kind: The kind of finding.
             words: Function that makes the words.
-            facts: Its evidence; None: `self.evidence`.
+            facts: Evidence of the finding; None: `self.evidence`.
 
         """
         one = self.slowdown
@@ -171,7 +171,7 @@ class SlowRanks:
 
     @cached_property
     def alone_gain(self) -> float | None:
-        """Return the speedup if only the slowest of several ranks were fixed; None if it is not about several ranks."""
+        """Return the speedup if only the slowest of several ranks were fixed; None for another scope."""
         if self.slowdown.scope != "ranks":
             return None
         slowest = self.columns[int(self.part.own_ms[:, self.columns].mean(axis=0).argmax())]
@@ -196,7 +196,9 @@ class SlowRanks:
 
     @property
     def host(self) -> str | None:
-        """Return the host that has all slow ranks, in a run on several; for one rank, only if all ranks there are."""
+        """Return the host of all slow ranks, in a run on several hosts. A single slow rank must be the host's only
+        rank.
+        """
         there, everywhere = ({one.host for one in them} for them in (self.conditions, self.all_conditions.values()))
         if self.slowdown.scope == "ranks" and len(there) == 1 < len(everywhere):
             return there.pop()
@@ -209,7 +211,7 @@ class SlowRanks:
 
     @cached_property
     def gc_ms(self) -> float | None:
-        """Return the excess time of garbage collection over the peers if it is the cause, else None."""
+        """Return the excess time of garbage collection over the peers in ms if it is the cause, otherwise None."""
         if self.is_all:
             return None
         spent = self.part.gc_ms
@@ -218,7 +220,9 @@ class SlowRanks:
 
     @cached_property
     def process_cause(self) -> Cause | None:
-        """Return what distinguishes the ranks' processes or devices from those of their peers; None if unknown."""
+        """Return the cause that distinguishes the processes or devices of slow ranks from their peers'; None if
+        unknown.
+        """
         one, part, now_us = self.slowdown, self.part, int(self.world.end_us[-1])
         if one.until is not None or self.kind_name not in {"straggler", "slow_host"} or self.gc_ms is not None:
             return None

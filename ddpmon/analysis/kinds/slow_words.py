@@ -23,7 +23,7 @@ LOOK_AT = {
 ADVERBS = {"irregular": " irregularly", "steps": " regularly", "seconds": " regularly"}
 """Adverbs that follow "slow", by pattern."""
 MANIFOLD = 10.0
-"""Relative increase of a phase's time at which ms are shown instead of a percentage, which would be hard to read."""
+"""Relative increase of a phase's time from which on ms are shown, because a percentage would be hard to read."""
 NEARLY_ALL_SHARE = 0.95
 """Share of an excess above which the remaining part is not mentioned."""
 SHORT_S = 10.0
@@ -83,7 +83,7 @@ def _rhythm(slow: SlowRanks) -> str:
     """Return how often steps are slow, as in: every 7 steps; in 30 of 100 steps; in 7.0 of 25 s; in 1 of 10 steps."""
     one = slow.slowdown
     if one.every is None:
-        # The mean: slow steps occur at random.
+        # Give the mean distance, because slow steps occur at random.
         return f" in 1 of {1 / max(one.share, 1e-3):.0f} steps" if one.pattern == "irregular" else ""
     if not one.stretches:
         return f" every {one.every:,.0f} steps"
@@ -96,7 +96,7 @@ def _length(value: float, unit: str) -> str:
 
 
 def _since(slow: SlowRanks) -> str:
-    """Return when the slowdown began, as exactly as that is known."""
+    """Return words for the first slow step, as exactly as it is known."""
     if slow.from_the_start:
         return " since the attach" if slow.moment.evidence.attached else " from the start"
     first, last = slow.slowdown.since_within
@@ -105,7 +105,7 @@ def _since(slow: SlowRanks) -> str:
 
 
 def gain_words(slow: SlowRanks, room: int = VERDICT_WIDTH) -> str:
-    """Return the gain of fixing it in words, in at most `room` characters if a shorter wording exists."""
+    """Return words for the gain of fixing the slowdown, in at most `room` characters if a shorter wording exists."""
     ranks = len(slow.slowdown.ranks)
     if slow.with_ranks:
         many, count = len(slow.with_ranks) > 1, len(slow.with_ranks) + ranks
@@ -185,7 +185,7 @@ def _even(slow: SlowRanks, work: Work, who: str) -> str:
 
 
 def _together(slow: SlowRanks, who: str) -> str:
-    """Return what ranks that are slow together have in common; "" if nothing."""
+    """Return words about what the ranks that are slow together have in common; "" if they have nothing in common."""
     count, host, there = len(slow.slowdown.ranks), slow.host, slow.host_ranks
     if slow.subject:
         whose = f"{'Both' if count == 2 else f'All {count}'} ranks of {who} are slow together"

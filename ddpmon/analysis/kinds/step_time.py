@@ -29,10 +29,10 @@ from ddpmon.analysis.words import format_count
 from ddpmon.messages import Finding, Phase
 
 COLLECTS_MS = 0.1
-"""Time in ms above which a step counts as having a garbage collection: collections of young generations take less."""
+"""Time in ms of garbage collection above which it counts for a step. Collections of young generations take less."""
 LARGE_COLLECTION_SHARE = 0.5
-"""Time of a garbage collection, as a share of the second-longest, above which it is large: full collections reach it,
-and collections of young generations do not."""
+"""Time of a garbage collection, as a share of the second-longest collection, above which it counts as large. Full
+collections reach this share, and collections of young generations do not."""
 BEFORE_BACKWARD = "before backward"
 GAPS = {"before forward": "before forward", BEFORE_BACKWARD: "between forward and backward"}
 """The probe's names for unmeasured time before a forward or a backward, and the words for it in sentences."""
@@ -190,7 +190,7 @@ def _goes_on(each_ms: Floats, least_ms: float) -> bool:
 
     Args:
         each_ms: [S] Longest time of garbage collection on any rank in each step.
-        least_ms: Mean time in a step from which on collections matter.
+        least_ms: Smallest mean time per step, in ms, at which collections matter.
 
     """
     large = np.flatnonzero(each_ms >= LARGE_COLLECTION_SHARE * np.partition(each_ms, -2)[-2])

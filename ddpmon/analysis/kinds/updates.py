@@ -156,7 +156,9 @@ def _differ(rates: Floats) -> Bools:
 
 
 def _since_then(whole: Finding, part: Finding) -> bool:
-    """Return whether weights differ only since the rates do: an earlier difference of weights is another fault."""
+    """Return whether weights began to differ no earlier than the learning rates. An earlier difference is another
+    fault.
+    """
     return part.is_lasting and (part.since_step or 0) >= (whole.since_step or 0)
 
 

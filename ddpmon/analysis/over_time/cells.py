@@ -36,7 +36,7 @@ def finite_range(values: Floats) -> tuple[float, float]:
 
 
 _MISSES = 20
-"""One in this number of bins may be below the limit within a hot stretch, because single steps vary."""
+"""Within a hot stretch, one of this number of bins may be below the limit, because single steps vary."""
 
 
 def worst_cells(cells: Bytes, rows: Sequence[RankGroup]) -> Bytes:
@@ -59,8 +59,8 @@ def hot_since(cells: Bytes, least: int) -> tuple[float, int | None]:
         least: The smallest cell that counts as hot.
 
     Returns:
-        The share of hot bins among those with a value; and the first bin from which on all are hot except one in
-        twenty, None if the last one is not, or if most hot bins are earlier.
+        The share of hot bins among bins with a value; and the first bin of the present hot stretch, in which all bins
+        except one in twenty are hot. It is None if the last bin is not hot, or if most hot bins are earlier.
 
     """
     filled = np.flatnonzero(cells != NOTHING)

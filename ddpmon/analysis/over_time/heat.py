@@ -1,7 +1,7 @@
 """Times of every rank over the run, in bounded memory: bins of steps at several resolutions, and the whole run.
 
 Every value is a mean over a bin. Own time and its phases are compared with the median of the other ranks in the same
-bin. A bin of a rank counts as late if it exceeds that median by more than the noise, or if a finding says so.
+bin. A rank counts as late in a bin if it exceeds this median by more than the noise, or if a finding says so.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_WAITING = 64
 
 
 class GpuIdle:
-    """Assigns GPU samples of ranks to steps, in whatever order both arrive."""
+    """Assigns GPU samples of ranks to steps. Samples and steps may arrive in any order."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, int, float]] = []
-        """Rank, two moments of its own clock and the utilization in percent between them."""
+        """(rank, beginning and end of the sample in µs of the rank's clock, utilization in percent in this time)."""
         self.forget()
 
     def forget(self) -> None:
@@ -101,7 +101,7 @@ IDLE_SCALE = (0.0, 1.0)
 IN_NOISE, LATE = 1, 2
 """Cell values of a judged map: within the noise; and late by the first of HEAT_LEVELS."""
 MIN_BINS = 5
-"""Minimum number of bins for measuring their noise."""
+"""Minimum number of bins from which the noise is measured."""
 CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
 """Maximum probability that noise marks a cell as late, and maximum expected number of such cells in a map. The stricter
 limit applies."""
@@ -217,7 +217,10 @@ class Heat:
         merged = 1
         while steps == WHOLE_RUN and self.last_step // (level.width * merged) >= most:
             merged *= 2
-        last, first = self.last_step // (level.width * merged), 1 // (level.width * merged)  # A run begins with step 1.
+        last, first = (
+            self.last_step // (level.width * merged),
+            1 // (level.width * merged),
+        )  # The first step of a run is step 1.
         return Bins.from_level(
             level, merged, np.arange(max(first, last - min(most, BINS_PER_RESOLUTION) + 1), last + 1)
         )
@@ -254,7 +257,7 @@ class Heat:
     def judged_grid(self, metric: str, steps: int, bins: int, late: Iterable[LateSteps] = ()) -> Grid | None:
         """Return the bins of `metric_grid`, graded by how far they exceed the noise; None before the first step.
 
-        A cell is NOTHING (no value), IN_NOISE, or LATE plus the number of HEAT_LEVELS beyond the first that it reaches.
+        A cell is NOTHING (no value), IN_NOISE, or LATE plus the number of further HEAT_LEVELS that its value reaches.
 
         Args:
             metric: One of HEAT_JUDGED: own time or one of its phases, compared with the other ranks; or the step,
@@ -273,8 +276,8 @@ class Heat:
         alone = metric != "step" and len(self.ranks) < 2
         full = np.sqrt(count / max(1, count.max())).astype(over.dtype)[:, None]
         noise = None if alone else noise_of(over[full[:, 0] ** 2 > 0.5])
-        # A bin with few steps varies more and needs a larger excess. Findings also know lateness below the noise of a
-        # bin.
+        # A bin with few steps varies more, so it needs a larger excess. Findings may also know ranks to be late whose
+        # excess in a bin is within the noise.
         lit = self._late_cells(metric, kept, late) | (over * full > (np.inf if noise is None else noise))
         graded = LATE + np.searchsorted(HEAT_LEVELS[1:], over, side="right")
         cells = np.where(count[:, None] > 0, np.where(lit, graded, IN_NOISE), NOTHING).astype(np.uint8)[-bins:]
@@ -283,7 +286,7 @@ class Heat:
         return Grid(cells.T, first, kept.width, low, high, self.last_step, kept.end_us[-bins:], noise)
 
     def _late_cells(self, metric: str, bins: Bins, late: Iterable[LateSteps]) -> Bools:
-        """Return which cells findings call late, [B, R]."""
+        """Return [B, R]: True for each cell that findings call late."""
         told = np.zeros((len(bins.numbers), len(self.ranks)), bool)
         begins = bins.numbers * bins.width
         for each in late:
@@ -329,7 +332,7 @@ def over_others(bins: Bins, metric: str) -> Floats:
 def noise_of(over: Floats) -> float | None:
     """Return the maximum excess over the other ranks, as a share, that may be noise; None if there are too few bins.
 
-    It follows from the robust spread of differences between bins that are far apart (von Neumann, 1941), so that
+    The noise is estimated from the robust spread of differences between distant bins (von Neumann, 1941), so that
     neither a change of some ranks nor a rank that is always late counts as noise. Lasting differences within the faster
     half of ranks count as noise. The result is larger for few bins (Student's t), and if most ranks have single spikes.
 

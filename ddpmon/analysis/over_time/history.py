@@ -1,9 +1,9 @@
 """Quantities of all ranks over the whole run in bounded memory: fine for recent steps, coarser for older ones.
 
-The last ROWS_PER_LEVEL rows are kept as they came. Every four neighbouring rows also become one row of a coarser level,
-of which again the last ROWS_PER_LEVEL are kept, and so on: a million steps ago, there is one row per thousand steps. A
-window that reaches back to some moment is shown from the finest level that still reaches that moment, so it has at
-least ROWS_PER_LEVEL / 4 rows, if there were so many.
+The finest level has the last ROWS_PER_LEVEL rows. Every four neighbouring rows of a level also become one row of the
+next, coarser level, which again has the last ROWS_PER_LEVEL rows. A million steps ago, there is one row per thousand
+steps. A window is shown from the finest level that reaches back to its beginning. So it has at least
+ROWS_PER_LEVEL / 4 rows, if there were so many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MERGED = 4
 POINTS = 512
 """Maximum number of points of a series over the whole run."""
 LOW_IS_WORST = frozenset(name for name in (*STEP_SERIES, *SAMPLE_SERIES) if QUANTITIES[name].worse == "low")
-"""Quantities for which the lowest rank is the one to look at: the rank that waits least delays the others."""
+"""Quantities for which the rank with the lowest value is the worst. For example, the rank that waits least delays the
+others."""
 Rows = NDArray[np.void]
 """Rows of one level. `seconds` (since the run began) and `step` are those of the last step in a row. Each quantity has
 `low`, `median` (the mean of medians in merged rows), `high`, the `worst` rank (-1: unknown) and `weight`, the number of
@@ -70,12 +71,14 @@ def row_spread(
         values: [S, R] One row per step.
         has_value: [S, R] True where there is a value; None: everywhere.
         ranks: Rank of each column; empty: no worst rank is named.
-        low_is_worst: True if the rank with the lowest value is the worst, not the one with the highest.
+        low_is_worst: True if the rank with the lowest value is the worst; False if it is the rank with the highest.
 
     """
     count = np.full(len(values), values.shape[1]) if has_value is None else has_value.sum(axis=1)
     if has_value is not None:
-        values = np.where(has_value, values, np.nan)  # Sorting moves these to the end, where the count excludes them.
+        values = np.where(
+            has_value, values, np.nan
+        )  # Sorting moves missing values to the end, and the count of values excludes them.
     ordered = np.sort(values, axis=1)
     last = np.maximum(count - 1, 0)
     place = np.arange(len(values))
@@ -182,7 +185,9 @@ class History:
         return max((float(level.rows["seconds"][-1]) for level in self._levels if len(level.rows)), default=-math.inf)
 
     def between(self, begin_s: float, end_s: float, points: int) -> tuple[Rows, int]:
-        """Return a stretch of time in `points` rows plus one on each side, and how many finest rows each has."""
+        """Return a stretch of time in `points` rows plus one row on each side, and the number of finest rows in each
+        row.
+        """
         if not self._levels:
             return np.zeros(0, row_type(len(self.names))), 1
         place = next((i for i, level in enumerate(self._levels) if _reaches(level, begin_s)), 0)
@@ -229,7 +234,9 @@ class History:
         )  # fmt: skip
 
     def as_of(self, seconds: float) -> History:
-        """Return the history as it was at an earlier moment, as far as it still reaches back."""
+        """Return the history as it was at an earlier time, in seconds since the run started, as far as its rows reach
+        back.
+        """
         cut = History(self.names)
         above = 0
         for level in reversed(self._levels):
@@ -268,7 +275,7 @@ def _reaches(level: Resolution, begin_s: float) -> bool:
 
 
 def _values(rows: Rows, name: str, place: int) -> list[float | None]:
-    """Return the values of a quantity; None where no rank had one."""
+    """Return the values of a quantity; None where no rank had a value."""
     has_value = rows["weight"][:, place] > 0
     return [
         value if there else None for value, there in zip(rows[name][:, place].tolist(), has_value.tolist(), strict=True)

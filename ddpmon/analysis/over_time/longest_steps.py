@@ -7,19 +7,19 @@ import numpy as np
 from ddpmon.analysis.steps.world import World
 
 MAX_KEPT = 12
-"""Maximum number of steps that are kept: users look through no more."""
+"""Maximum number of steps that are kept, because users look through no more."""
 MIN_DISTANCE = 16
-"""Minimum number of steps between two kept ones: in a stretch of long steps, the longest represents all."""
+"""Minimum distance, in steps, between two kept steps. In a stretch of long steps, the longest represents all."""
 
 
 class LongestSteps:
-    """The longest of all steps so far. If the ranks change, it starts anew."""
+    """The longest steps so far. If the ranks change, the collection starts anew."""
 
     def __init__(self) -> None:
         self.steps: list[World] = []
         """Worlds of one step each, the longest first."""
         self.since = 0
-        """The first step that was added; 0: none was."""
+        """The first step that was added; 0 before any step was added."""
         self._last = 0
         self._ranks: tuple[int, ...] = ()
 
@@ -44,5 +44,5 @@ class LongestSteps:
             del self.steps[MAX_KEPT:]
 
     def find_step(self, step: int) -> World | None:
-        """Return one of the kept steps by its number; None if it is not kept, or no longer."""
+        """Return one of the kept steps by its number; None if it is not among them."""
         return next((kept for kept in self.steps if kept.step[0] == step), None)

@@ -80,8 +80,8 @@ class MeanBins:
 
         Args:
             at: [N] Step or second of each value.
-            rows: [N] Row of its rank.
-            values: [N, quantities] Not finite where there is no value.
+            rows: [N] Row of the rank of each value.
+            values: [N, quantities] Values; a value that is not finite is missing.
 
         """
         slots, kept = self._open(at // self.width)
@@ -96,7 +96,7 @@ class MeanBins:
         self.sums, self.counts = np.pad(self.sums, missing), np.pad(self.counts, missing)
 
     def widen_to_reach(self, step: int) -> None:
-        """Double the width until all bins from the first step up to this one fit, so that no bin is forgotten."""
+        """Double the width of bins until all steps up to this one fit into the ring buffer, so that none is dropped."""
         half = BINS_PER_RESOLUTION // 2
         while step // self.width >= BINS_PER_RESOLUTION:
             self.width *= 2
@@ -143,7 +143,7 @@ class Bins:
 
     @property
     def end_us(self) -> Ints:
-        """Return the end of the last step of each bin, [B]; 0 if it has none."""
+        """Return the end in µs of the last step of each bin, [B]; 0 if the bin has no step."""
         ends: Ints = np.where(self.present, self.level.end_us[self.slots], 0).max(axis=1)
         return ends
 

@@ -1,4 +1,4 @@
-"""Grouping of all ranks into the rows that fit on a screen. It imports no NumPy, because dashboards import it."""
+"""Grouping of all ranks into the rows that fit on a screen. Dashboards import it, so it needs no NumPy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Curves of the phases and the loss of ranks over time, beside those of their peers.
+"""Curves of the phases and the loss of ranks over time, each with the curve of the rank's peers.
 
-They are computed for the ranks that a user looks at, from the bins of steps of the heat map.
+Curves are computed only for ranks that a user looks at, from the bins of steps of the heat map.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from ddpmon.analysis.statistics.excess import some_of
 from ddpmon.messages import PHASES, Course
 
 _FLOOR = 0.05
-"""Minimum span of a scale in ms, as a share of the step, so that the noise of a short phase looks small."""
+"""Minimum upper end of a chart's scale in ms, as a share of the step, so that the noise of a short phase looks
+small."""
 _AIR = 1.3
-"""Height of a scale as a multiple of the usual value, so that a slow step stands out."""
+"""Upper end of a chart's scale, as a multiple of the highest value that it must show, so that a slow step stands
+out."""
 _BAND = 0.1
-"""Minimum distance from the median own time to both ends of its scale, as a share of it, so that noise looks small."""
+"""Minimum distance between the median own time and each end of the chart's scale, as a share of the median. It keeps
+noise small in the chart."""
 
 
 def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable[LateSteps] = ()) -> list[Course]:
@@ -62,7 +65,7 @@ def rank_courses(heat: Heat, rank: int, steps: int, columns: int, late: Iterable
 
 
 def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> list[Course]:
-    """Return the own time of some ranks over the latest bins, on one scale; unknown ranks are left out.
+    """Return the own time of some ranks over the latest bins, on one scale. Leave out unknown ranks.
 
     The scale begins below the usual value, not at 0, because ranks differ by a few percent.
     """
@@ -84,8 +87,8 @@ def own_courses(heat: Heat, ranks: Sequence[int], steps: int, columns: int) -> l
 def sync_courses(heat: Heat, steps: int, columns: int) -> list[Course]:
     """Return wait and transfer as means over ranks on one scale, and the efficiencies of each bin; empty for one rank.
 
-    Efficiencies are those of a window of steps: load balance = mean(own) / max(own), communication = max(own) / step,
-    and their product.
+    The efficiencies of a bin are defined as for a window of steps: load balance = mean(own) / max(own), communication =
+    max(own) / step, and their product.
     """
     bins = heat.latest_bins(steps, columns)
     if bins is None or len(heat.ranks) < 2:
@@ -118,7 +121,7 @@ def _medians(peers: Floats) -> Floats:
 
 
 def _highest(values: Floats) -> float:
-    """Return the highest value that the scale must show: one slow step must not flatten the others."""
+    """Return the highest value that the scale must show. One slow step must not flatten the curve of the others."""
     ordered = np.sort(values[np.isfinite(values)])
     if not len(ordered):
         return 0.0

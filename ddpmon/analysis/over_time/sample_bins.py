@@ -1,7 +1,8 @@
-"""Samples of each rank's process and GPU, one per second, in bounded memory: fine for recent seconds, coarser before.
+"""Samples of each rank's process and GPU, one per second, in bounded memory: fine for recent seconds, coarser for
+older.
 
-A sample covers the second before it. Columns of ranks on one host are aligned, because these share a clock. The columns
-of each host end with its newest sample, so those of different hosts are aligned only approximately.
+A sample covers the second before it. Ranks of one host share a clock, so their columns are aligned. The columns of each
+host end with its newest sample, so columns of different hosts are aligned only approximately.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SECOND_US = 1_000_000
 _FIRST_SECOND = 1 << 30
 """Number of the second of each host's first sample: all hosts fill the same bins, whatever their clocks show."""
 _BATCH = 64
-"""Minimum number of samples that are added to the bins together: NumPy takes as long for one as for hundreds."""
+"""Minimum number of samples that are added to the bins together. NumPy takes as long for one sample as for hundreds."""
 _Values = tuple[float | None, ...]
 _values: Callable[[Sample], _Values] = attrgetter(*(QUANTITIES[name].field for name in DEVICE_COURSES))
 
@@ -31,7 +32,7 @@ class _Rank:
     def __init__(self, row: int, host: str) -> None:
         self.row, self.host = row, host
         self.last = -1
-        """The second of the rank's latest sample, as counted on its host."""
+        """Number of the second of the rank's latest sample, by the clock of its host."""
 
 
 class SampleBins:
@@ -82,7 +83,8 @@ class SampleBins:
     def courses(
         self, ranks: Sequence[int], names: Sequence[str], seconds: int, columns: int, full: Mapping[str, float]
     ) -> list[Course]:
-        """Return a curve of each rank and quantity that has a value. Those of a quantity share a scale from 0 on.
+        """Return a curve of each rank and quantity that has a value. All curves of a quantity share a scale that begins
+        at 0.
 
         Args:
             ranks: Ranks that are shown.

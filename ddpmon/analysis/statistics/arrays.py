@@ -15,13 +15,13 @@ Number = TypeVar("Number", bound=np.floating[Any])
 SIGMAS_PER_MAD = 1.4826
 """Ratio of the standard deviation to the median absolute deviation of a normal distribution."""
 NARROW = 16
-"""Number of columns up to which sorting whole rows is faster than partitioning them for the neighbours."""
+"""Number of columns up to which sorting whole rows is faster than partitioning them at the median."""
 
 
 def middle_values(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[Number], NDArray[Number]]:
     """Return each row's median, and its neighbours among the row's sorted values: [S, R, ...] -> three of [S, ...].
 
-    With an even number of values, the neighbours are the two that the median lies between. This is faster than
+    With an even number of values, the neighbours are the two values around the median. This function is faster than
     `np.median`, which also checks for NaN and partitions at one more position.
 
     Returns:
@@ -61,7 +61,8 @@ def column_medians(values: NDArray[Number]) -> NDArray[Number]:
 def lower_medians(values: NDArray[Number]) -> NDArray[Number]:
     """Return the median of each row: [S, R, ...] -> [S, ...].
 
-    With an even number of values it is the lower of the middle two: it is large only if more than half of them are.
+    With an even number of values, return the lower of the middle two. It is large only if more than half of the values
+    are large.
     """
     place = (values.shape[1] - 1) // 2
     lower: NDArray[Number] = np.partition(values, place, axis=1)[:, place]

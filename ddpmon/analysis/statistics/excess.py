@@ -24,8 +24,9 @@ MOSTLY = Threshold(
     "four equally fast workers causes a quarter of the waits.",
 )
 SOME = 64
-"""Minimum size of a sample of ranks from which the usual value is estimated. The standard error of a median of 64 is
-16% of one rank's deviation (1.25 / sqrt(64)), and their spread is known to 9%. Samples are smaller than twice this."""
+"""Minimum size of a sample of ranks from which the usual value is estimated. The standard error of a median of 64
+ranks is 16% of one rank's deviation (1.25 / sqrt(64)), and the spread of 64 ranks is known to 9%. A sample has fewer
+than 128 ranks."""
 SMOOTHED = 4
 """Number of values by which a running median of five is shorter than its input."""
 
@@ -43,7 +44,7 @@ def over_peers(values: Floats) -> Floats:
 
 
 def share_over_peers(values: Floats) -> Floats:
-    """Return each value's excess over the median of the others, as a fraction of it; 0 if it is 0: [R] -> [R]."""
+    """Return each value's excess over the median of the others, as a fraction (0 if the median is 0): [R] -> [R]."""
     over = over_peers(values[None])[0]
     peers = values - over
     share: Floats = np.divide(over, peers, out=np.zeros_like(over), where=peers > 0)
@@ -63,7 +64,8 @@ def some_of(peers: Ints) -> Ints:
 def running_median(series: NDArray[Number]) -> NDArray[Number]:
     """Return the running median of five along the first axis, SMOOTHED shorter (Tukey, 1977).
 
-    It removes single long steps (a garbage collection, a hiccup of the scheduler) and keeps changes of level sharp.
+    A running median removes single long steps (a garbage collection, a hiccup of the scheduler), and keeps changes of
+    level sharp.
     """
     if len(series) <= SMOOTHED:
         return series[:0]

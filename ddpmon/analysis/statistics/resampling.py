@@ -1,6 +1,6 @@
 """Estimation of the uncertainty of a median or a mean of step times by the circular block bootstrap.
 
-A long step is often followed by other long ones (a busy neighbour, a cold cache), so resampling single steps would
+A long step is often followed by other long steps (a busy neighbour, a cold cache), so resampling single steps would
 understate the uncertainty. Blocks of consecutive steps are drawn instead, as long as their correlation lasts.
 """
 
@@ -42,7 +42,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Resampled:
-    """A run's median and mean, and those of its resampled runs."""
+    """A run's median and mean, and the medians and means of its resampled runs."""
 
     median: float
     mean: float
@@ -82,7 +82,7 @@ def resampled(values: Floats) -> Resampled:
 def _of_so_few(blocks: float) -> float:
     """Return the factor by which to widen the interval if it is drawn from few blocks.
 
-    It is Student's t quantile over the normal one, times the correction of the variance from n to n - 1.
+    The factor is Student's t quantile over the normal quantile, times the correction of the variance from n to n - 1.
     """
     free = max(2.0, blocks - 1)
     z = 1.96
@@ -113,7 +113,7 @@ def block_length(values: Floats) -> int:
 
     This is the automatic choice of Politis and White (2004; corrected by Patton, Politis and White, 2009) for circular
     blocks: autocovariances up to the lag at which they are insignificant, weighted by a flat-top kernel. With few
-    values, nearly all autocovariances are insignificant. The length is therefore at least what their formula gives for
+    values, nearly all autocovariances are insignificant. The length is therefore at least that of their formula for
     a Markov chain with the same correlation of direct neighbours (corrected for its bias with few values), and at least
     the cube root of the number of values.
     """

@@ -21,10 +21,10 @@ GROWS = Threshold(
     "allocator stops growing.",
 )
 STRETCHES_S = (6, 60, 600)
-"""Lengths of the intervals in seconds: a fast leak is found after half a minute, one that is slow or grows with each
-epoch after an hour."""
+"""Lengths of the intervals in seconds: a fast leak is found after half a minute. A slow leak, or one that grows with
+each epoch, is found after an hour."""
 TREND_INTERVALS = 5
-"""Number of intervals in a trend: fewer prove nothing, and more delay the finding."""
+"""Number of intervals in a trend. Fewer intervals prove nothing, and more delay the finding."""
 STUDENT = 4.54
 """98% quantile (two-sided) of Student's t with TREND_INTERVALS - 2 degrees of freedom, for the confidence interval."""
 
@@ -39,7 +39,7 @@ class Trend(NamedTuple):
 
 
 class Floors:
-    """The lowest values in the latest TREND_INTERVALS complete intervals of each length, and in the current one."""
+    """The lowest values in the latest TREND_INTERVALS complete intervals of each length and in the current one."""
 
     def __init__(self) -> None:
         self._floors: list[deque[tuple[int, float]]] = [deque(maxlen=TREND_INTERVALS + 1) for _ in STRETCHES_S]
@@ -55,7 +55,9 @@ class Floors:
                 floors.append((number, value))
 
     def trend(self) -> Trend | None:
-        """Return how fast the value rises, by the longest intervals that show a rise; None if none do."""
+        """Return the pace at which the value rises, from the longest intervals that show a rise; None if none show a
+        rise.
+        """
         scales = zip(STRETCHES_S, self._floors, strict=True)
         return next((trend for scale in reversed(list(scales)) if (trend := _trend(*scale))), None)
 
