@@ -1,8 +1,8 @@
 """Comparison of two runs: the faster one, the ratio with its interval, and the cause of the difference.
 
 The lengths of steps are compared once each run has settled. If a step of one run does more work than the other's
-(samples, tokens), work per second is compared instead. The interval covers how steps vary within each run; how much two
-runs of the same script differ (machine, neighbours) shows only in further runs.
+(samples, tokens), work per second is compared instead. The interval covers the variation of steps within each run. The
+variation between runs of the same script (other machine, busy neighbours) shows only in further runs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import Finding
 
 EXCLUDED_FIRST_STEPS = 5
-"""Number of first steps that are always left out: buffers, kernels and DDP's buckets are laid out in them."""
+"""Number of first steps that are always left out, because buffers, kernels and DDP's buckets are set up in them."""
 MIN_COMPARED_STEPS = 20
-"""Minimum number of further steps, blocks of which are resampled for the median's interval."""
+"""Minimum number of steps after the first ones. Blocks of these steps are resampled for the median's interval."""
 MOST_STEPS = 20_000
-"""Maximum number of steps that are compared, the last ones. With more, the interval would be narrower than the
+"""Maximum number of steps that are compared: the last ones. With more steps, the interval would be narrower than the
 difference between two runs of the same script."""
 MOST_INTERVAL_STEPS = 2_000
 """Maximum number of steps for the interval of one run's median step, which takes 50 ms of CPU time."""
@@ -48,7 +48,7 @@ _BATCH_STEPS = 5
 
 @dataclass(frozen=True)
 class Side:
-    """The compared steps of one run. Work is that of all ranks together."""
+    """The compared steps of one run. Its work is the work of all ranks together."""
 
     window: tuple[int, int]
     """First and last step that are compared."""
@@ -59,7 +59,7 @@ class Side:
     step_ms_p50: float
     step_ms_mean: float
     halves_ms: tuple[float, float]
-    """Median step of the first and of the second half."""
+    """Median step in ms of the first and of the second half."""
     work: dict[str, float]
     """Work of a step in "tokens" and in "samples"; 0: not counted."""
     phases_ms: Floats
@@ -72,7 +72,7 @@ class Side:
     drawn: Resampled
 
     def per_s(self, unit: str) -> float | None:
-        """Return the work per second over the compared steps; None if it was not counted."""
+        """Return the work per second over the compared steps; None if the work was not counted."""
         return self.work[unit] / self.step_ms_mean * 1e3 if self.work[unit] else None
 
 
@@ -124,12 +124,15 @@ class Comparison:
 
     @property
     def slower_by(self) -> float:
-        """Return the least slowdown of B's median or mean step within the interval: 0.1 is 10% longer; 0: none."""
+        """Return the least slowdown of B that the 95% intervals still allow, of the median or the mean step.
+
+        0.1 means that B's step is at least 10% longer; 0 means that B may be as fast as A.
+        """
         return max(0.0, 1 / self.median.high - 1, 1 / self.mean.high - 1)
 
 
 def _effect(speed: Ratio) -> float:
-    """Return the log of the ratio's interval end nearest to 1; 0 if runs of the same script may differ as much."""
+    """Return the log of the interval end nearest to 1. Return 0 if runs of the same script may differ as much."""
     if not speed.is_certain or abs(log(speed.value)) <= log1p(RUN_DIFFERENCE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
@@ -216,7 +219,7 @@ def _work(a: Side, b: Side) -> tuple[str, float]:
 def _changes(
     before: Sequence[Finding], now: Sequence[Finding]
 ) -> tuple[list[Finding], list[Finding], list[tuple[Finding, Finding]]]:
-    """Return findings that are gone, new, and in both, costliest first. Findings of severity "info" are ignored."""
+    """Return findings only in `before`, only in `now`, and in both, costliest first. Ignore severity "info"."""
     was, there = _by_subject(before), _by_subject(now)
     gone = [finding for key, finding in was.items() if key not in there]
     new = [finding for key, finding in there.items() if key not in was]
@@ -269,7 +272,7 @@ def _losses(a: World, b: World, one: Side, other: Side) -> Losses | None:
 
 
 def _loss_by_step(world: World) -> tuple[Floats, Floats]:
-    """Return the steps in which ranks have a loss, and its mean over these ranks."""
+    """Return the steps in which any rank has a loss, and the mean loss over the ranks with a loss."""
     ranks_with_loss = world.has_loss.sum(axis=1)
     rows = ranks_with_loss > 0
     sums = np.where(world.has_loss, world.loss, 0.0).sum(axis=1)

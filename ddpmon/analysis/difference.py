@@ -78,7 +78,7 @@ def interval(speed: Ratio) -> str:
 
 
 def _where(comparison: Comparison) -> str:
-    """Return what was compared: work per second or steps, and their mean or median where these differ."""
+    """Return what was compared: work per second or steps, and whether their mean or median, if the two differ."""
     work = "" if comparison.unit == "steps" else f" in {comparison.unit}/s"
     if comparison.by_mean:
         return f"{work}, in the mean of all steps"

@@ -31,11 +31,12 @@ class EpisodeRecord(msgspec.Struct):
     """Number of the episode in its record, counted from 1."""
     attempt: SmallCount
     finding: Finding
-    """The finding as last reported while it lasted; its since_step is the earliest that was ever reported."""
+    """The finding as last reported while it lasted. Its since_step is the earliest first step that was ever
+    reported."""
     begin_step: StepCount
-    """The first step whose cost is counted: since_step, or the first step of the window if there is none."""
+    """The first step whose cost is counted: since_step, or the first step of the window if since_step is None."""
     last_step: StepCount
-    """The last step at which it was reported."""
+    """The last step at which the finding was reported."""
     reported_at: Moment
     """Moment of the first report."""
     severity: Severity
@@ -47,9 +48,10 @@ class EpisodeRecord(msgspec.Struct):
     ended_at: Moment | None = None
     """Moment when its end was noticed; None while it lasts."""
     replaced_at: Moment | None = None
-    """Moment when another finding that covers its steps and ranks replaced it; it is not shown from then on."""
+    """Moment when another finding that covers its steps and ranks replaced it. From then on, the episode is not
+    shown."""
     cost_s: Seconds | None = None
-    """Cost of all its steps in seconds; None: it has no measured cost."""
+    """Cost of all steps of the episode in seconds; None: the cost was not measured."""
     phases: list[str] = []
     """Phases in the order in which they were reported."""
     times: StepNumber = 1
@@ -73,7 +75,8 @@ class EpisodeRecord(msgspec.Struct):
         return self.last_step if self.ended is None else self.ended.until_step or 0
 
     def as_of(self, unix: float, step: int) -> EpisodeRecord | None:
-        """Return the episode as it was at an earlier moment; None if it was not reported yet, or already replaced.
+        """Return the episode as it was at an earlier moment; None if the episode was not reported yet, or already
+        replaced.
 
         Only the words and evidence of the last report are recorded; `as_of_step` is the step that they describe.
         """
@@ -101,7 +104,7 @@ def as_of(episodes: Iterable[EpisodeRecord], unix: float, attempt: int, step: in
         unix: The moment, Unix seconds.
         attempt: The attempt at that moment.
         step: The step that its ranks had reached.
-        seconds: Time that the run had taken.
+        seconds: Time in seconds that the run had taken.
 
     """
     records: dict[int, list[EpisodeRecord]] = {}

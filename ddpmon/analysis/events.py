@@ -28,19 +28,20 @@ class Announcement:
     severity: str
     text: str
     finding: Finding | None = None
-    """The finding that it announces, if that lasts."""
+    """The finding that the event announces, if it lasts."""
 
 
 class Announcer:
     """Announces the beginning of each finding, a clear worsening, the line of code behind it, and its end.
 
-    Findings of equal identity (`Kind.identity`) are the same one. One has ended if it has a last step, or is not
-    detected.
+    Findings of equal identity (`Kind.identity`) are the same finding. A finding has ended if it has a last step, or is
+    no longer detected.
     """
 
     def __init__(self) -> None:
         self._announced: dict[Hashable, tuple[Finding, float]] = {}
-        """By identity, the finding as last announced, its cost updated until it is stable, and the second."""
+        """By identity: the finding as last announced, with its cost updated until the cost is stable; and the time in
+        seconds."""
         self._gone: dict[Hashable, tuple[str, float, Finding]] = {}
         """By identity, ends that are not announced yet: the sentence ("": no announcement), the moment in seconds, and
         the last state of the finding."""
@@ -126,7 +127,7 @@ def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
 
 
 def _words_of_end(ended: Finding, was: Finding) -> str:
-    """Return the end and the cost in words, "rank 3 has recovered; it cost 12.3 s"; "" if the kind announces no end."""
+    """Return words for the end and the cost: "rank 3 has recovered; it cost 12.3 s"; "" if no end is announced."""
     ranks, many = rank_list(was.ranks, 0), len(was.ranks) > 1 and not was.subject
     who = was.subject or named_ranks(was.ranks, 0)
     sentence = kind_of(was).gone.format(ranks=ranks, who=who, has="have" if many else "has")

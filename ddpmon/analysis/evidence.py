@@ -39,7 +39,7 @@ class Memory:
     trends: Mapping[str, Trend] = field(default_factory=dict)
     """Trends of the values that grow, by the names of these fields."""
     retry_seconds: int = 0
-    """Number of the latest 30 seconds in which torch's allocator released its cache."""
+    """Number of seconds, of the latest 30, in which torch's allocator released its cache."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,18 @@ class Unsynchronised:
     rank: int
     count: int
     last_at: int
-    """Number of steps that the rank had finished when the latest of these was reported."""
+    """Number of steps that the rank had finished when the latest optimizer step of this kind was reported."""
     steps: int
     """Number of steps that the rank has finished so far."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The wait in a collective that torch's timeout will end first, and the run with it."""
+    """The wait in a collective whose timeout expires first. Torch then ends the wait and the run."""
 
     waited_s: float
     timeout_s: float
-    """Timeout of the collective's process group."""
+    """Timeout of the collective's process group in seconds."""
     ends_at: float
     """Moment when the timeout expires, Unix time."""
     standing: Standstill
@@ -106,7 +106,8 @@ class Evidence:
     """Differences between replicas in DIGESTS other than weights, by index into DIGESTS."""
     inputs: Inputs = field(default_factory=Inputs)
     held_out: Mapping[int, int] = field(default_factory=dict)
-    """Number of consecutive updates in evaluation mode, after some in training mode, by rank."""
+    """Number of latest consecutive updates in evaluation mode, if there were updates in training mode before, by
+    rank."""
     skipped: Mapping[int, int] = field(default_factory=dict)
     """Number of skipped updates among the latest SCALED_UPDATES with a GradScaler, by rank."""
     configurations: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -125,15 +126,16 @@ class Evidence:
     """Critical errors of a rank's GPU, by rank."""
     conditions: Sequence[Conditions] = ()
     bus_bandwidth_gb_s: Callable[[], float | None] = lambda: None
-    """Computes, which takes a while, the bandwidth of the buckets' all-reduce; None if none are recorded."""
+    """Function that computes the bandwidth of the buckets' all-reduce, which takes a while. None if no buckets are
+    recorded."""
     clocks_within_ms: float = 0.0
-    """Error of waits and transfers between hosts, because of their clocks."""
+    """Error in ms of waits and transfers between hosts, because of the hosts' clocks."""
     times: Times = field(default_factory=Times)
     """Time in training and in pauses since the first step."""
     parallelism: str = ""
     """The kind of parallelism, such as DDP or FSDP2 (see `messages.vocabulary`); "": unknown."""
     unmeasured: Collection[str] = ()
-    """Those of PHASES that are not measured with this parallelism."""
+    """Names in PHASES that are not measured with this parallelism."""
     setups: Mapping[int, Setup] = field(default_factory=dict)
     """The setup of the training, by rank."""
     unchanged: Unchanged | None = None
@@ -161,7 +163,7 @@ class Evidence:
     def loaders_of_plain_ddp(self, sampler: str = "") -> dict[int, Loader]:
         """Return each rank's loader if all ranks train one DDP model over the whole world, from one loader each.
 
-        Otherwise return none, because several ranks may read the same samples, or unequal numbers, on purpose.
+        Otherwise return an empty dict, because several ranks may read the same samples, or unequal numbers, on purpose.
 
         Args:
             sampler: Consider only loaders with this sampler; "": all.

@@ -66,7 +66,8 @@ _NAMES = {
     "fixed_ms": "fixed part of a step",
     "of": "kind of pause",
 }
-"""Names for people, where that in the report's JSON does not say enough. The others are shown as they are, in words."""
+"""Names for people, if the name in the report's JSON is not clear. Other names are shown with spaces for
+underscores."""
 
 
 def evidence_words(evidence: Mapping[str, object]) -> list[str]:

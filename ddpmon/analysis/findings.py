@@ -1,6 +1,6 @@
 """Detection of all findings of a run, by their kinds, and the ranks and steps that findings call slow.
 
-A finding begins on full evidence and lasts until clearly less than its threshold is left, so that it does not flap.
+A finding begins when a threshold is reached, and lasts until the value is clearly below it. So findings do not flicker.
 Each kind is detected and worded in a file of its own, in `kinds`.
 """
 
@@ -35,7 +35,7 @@ def all_findings(
 
     Args:
         world: The steps of the window.
-        evidence: The facts beside them.
+        evidence: The other facts.
         before: The result of the previous call.
         longer: The same world with more steps before it, for problems that recur at long intervals of steps.
 
@@ -57,14 +57,16 @@ def all_findings(
 
 
 def _by_cost(finding: Finding, first: Finding | None) -> tuple[bool, bool, float]:
-    """Return a sort key that puts the costliest first. The first one stays first until another costs clearly more."""
+    """Return a sort key that puts the costliest finding first. `first` stays first until another finding costs clearly
+    more.
+    """
     stays = first is not None and identity_of(first) == identity_of(finding)
     cost = (finding.cost_ms or 0.0) * (OVERTAKES.enter if stays else 1.0)
     return not finding.is_lasting, finding.severity == "info", -cost
 
 
 def ranks_to_fix(findings: Sequence[Finding]) -> tuple[list[int], str]:
-    """Return the slow ranks of the first finding that has some, and their host if all of it is slow."""
+    """Return the slow ranks of the first finding that names slow ranks, and their host if all of its ranks are slow."""
     for finding in findings:
         if _each_is_late(finding) and finding.cost_ms is not None and finding.is_lasting:
             return finding.ranks, finding.subject if kind_of(finding).subject == "host" else ""
@@ -98,7 +100,7 @@ def _each_is_late(finding: Finding) -> bool:
 def since_change(world: World, findings: Sequence[Finding]) -> World:
     """Return the steps since the latest change that findings name, but at least MIN_MEAN_STEPS.
 
-    Means across the change would describe neither side.
+    Means over steps before and after a change would be misleading.
     """
     changes = [f for f in findings if kind_of(f).changes_level]
     begins = [f.since_step if f.until_step is None else f.until_step + 1 for f in changes]

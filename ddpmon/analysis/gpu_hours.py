@@ -18,7 +18,7 @@ def unit(ranks: Iterable[RankView]) -> str:
 
 
 def rank_hours(snapshot: Snapshot, seconds: float) -> float:
-    """Return the hours of all ranks together in some seconds of the run."""
+    """Return the hours of all ranks together in the given number of seconds."""
     return seconds * (snapshot.run.world_size or len(snapshot.ranks)) / HOUR_S
 
 

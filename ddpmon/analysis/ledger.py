@@ -1,7 +1,7 @@
 """Records of all findings of an attempt, each with its first and last step, its episodes and its cost.
 
 A judgement sees only a window of the last steps. The ledger collects the findings of each judgement and keeps one
-record of each finding for as long as the run lasts. Screens, reports and alerts show the records, and so agree.
+record of each finding for as long as the run lasts. Screens, reports and alerts all show these records, so they agree.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ddpmon.analysis.kinds import identity_of, kind_of
 from ddpmon.messages import Finding, SmallCount, StepCount
 
 MAX_ENDED_RECORDS = 64
-"""Maximum number of records of ended findings; the cheapest ones beyond that are dropped."""
+"""Maximum number of records of ended findings. Beyond it, the records with the least cost are dropped."""
 MAX_EARLIER_EPISODES = 2_000
-"""Maximum number of episodes of earlier attempts, which replays need; the oldest ones beyond that are dropped."""
+"""Maximum number of episodes of earlier attempts, which replays need. Beyond it, the oldest episodes are dropped."""
 MAX_EPISODES = 32
-"""Maximum number of episodes in a record; beyond that, the oldest two are merged."""
+"""Maximum number of episodes in a record. Beyond it, the oldest two episodes are merged."""
 EDGE_STEPS = 10
 """Number of the window's first steps that are unreliable as a finding's first step: smoothing hides changes there."""
 COST_INTERVAL_S = 10.0
-"""Minimum time between writing two rows that differ only in a growing cost."""
+"""Minimum time in seconds between two writes of a row if only its cost has grown."""
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -131,7 +131,8 @@ class Ledger:
         """Return the findings of the records as people read them: lasting ones, worst first, then ended ones by cost.
 
         Args:
-            seconds: Time that the run has taken. An ended finding keeps its severity if it cost a relevant share.
+            seconds: Seconds that the run has taken. An ended finding keeps its severity if it cost a relevant share of
+                them.
 
         """
         return visible_findings(
@@ -193,7 +194,7 @@ class Ledger:
         same = next((one for one in reversed(episodes) if one.begin_step <= until and one.end_step >= since), None)
         if same is None:
             if episodes and since <= episodes[-1].end_step:
-                return  # The finding is older than the known episodes, so its own was merged or dropped.
+                return  # The finding is older than the known episodes, so its own episode was merged or dropped.
             same = self._begin(episodes, replace(finding, until_step=None), moment)
         elif same.ended is not None and (same.ended == finding or _is_cut_off(finding, same, moment)):
             return  # The end is already known, or the words describe only a part of the episode.
@@ -219,7 +220,7 @@ class Ledger:
 
         Args:
             episode: The episode.
-            finding: The finding with the words and steps of its end; None: it was no longer reported.
+            finding: The finding with the words and steps of its end; None: the finding is no longer reported.
             moment: The moment of the judgement.
 
         """
@@ -270,7 +271,7 @@ def _is_cut_off(finding: Finding, episode: EpisodeRecord, moment: Judgement) -> 
 
 
 def _goes_on(last: EpisodeRecord, finding: Finding, moment: Judgement) -> bool:
-    """Return whether a lasting finding continues the last episode, even if that seemed to have ended."""
+    """Return whether a lasting finding continues the last episode, even if the episode seemed to have ended."""
     if _names_others(last.finding, finding):
         return False
     if finding.since_step is None:

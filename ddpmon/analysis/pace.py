@@ -26,8 +26,8 @@ class Pace:
     step_ms: float
     """Length of the median step."""
     phases_ms: tuple[float, ...]
-    """Time of each phase, in the order of PHASES, on the rank where it is longest. For transfer, it is the rank with
-    the least, because that rank did not wait for others."""
+    """Time in ms of each phase, in the order of PHASES, on the rank where the phase is longest. For transfer, the rank
+    with the shortest time counts, because that rank did not wait for others."""
     samples: float
     """Number of samples of all ranks in a step; 0: not counted."""
     gradient_bytes: float
@@ -50,11 +50,11 @@ class Difference:
 
     runs: int
     step_ms: float
-    """Median of the earlier runs' median steps."""
+    """Median, in ms, of the earlier runs' median steps."""
     slower_by: float
     """Relative change: 0.31 means that a step takes 31% longer; below 0, it takes less time."""
     phase: str
-    """The phase that explains most of the difference; "": none explains enough of it."""
+    """The phase that explains most of the difference; "": no phase explains enough of the difference."""
     phase_ms: float
 
     def sentence(self, name: str) -> str:
@@ -68,10 +68,10 @@ class Difference:
 
 
 def difference(now: Pace, earlier: Sequence[Pace]) -> Difference | None:
-    """Compare a run with earlier ones, the latest first; return None if none of them did the same work.
+    """Compare a run with earlier runs, the latest first. Return None if no earlier run did the same work.
 
-    The run is slower only if the 95% interval of its median step is above those of all earlier runs, and faster only if
-    it is below them: otherwise chance may explain the difference.
+    The run is slower only if the 95% interval of its median step is above the intervals of all earlier runs, and faster
+    only if it is below all of them. Otherwise chance may explain the difference.
     """
     alike = [pace for pace in earlier if now.does_the_work_of(pace)]
     if not alike:

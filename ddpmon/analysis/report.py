@@ -33,7 +33,7 @@ from ddpmon.messages import (
 REPORT_SCHEMA = 1
 """Version of the report's fields, which increases when a field changes its meaning or is removed."""
 MAX_GAINS = 8
-"""Maximum number of ranks whose gain the report simulates: those with the most own time."""
+"""Maximum number of ranks whose gain the report simulates. Ranks with the most own time are chosen."""
 FINDING = (
     "kind", "severity", "text", "ranks", "phase", "since_step", "until_step", "cost_ms", "evidence", "advice",
     "cost_s", "episodes", "reported_at", "ended_at",
@@ -55,7 +55,7 @@ def run_report(
         world: The steps that the report covers.
         summary: Means of these steps.
         since_start: Sums since the start of the run.
-        stale_s: Age of the snapshot if the run may still be running but no hub answers.
+        stale_s: Age of the snapshot in seconds, if the run may still be running but no hub answers.
 
     """
     run = snapshot.run
@@ -103,7 +103,7 @@ def run_report(
         "time": _times(snapshot.times, (run.ended_at or snapshot.at) - run.started_at),
         "ranks": [_rank(view, snapshot.window) for view in snapshot.ranks],
         "efficiency": _efficiency(waits.sums.efficiency if waits else None),
-        # It is None if the report covers all steps.
+        # `since_start` is None if the report covers all steps.
         "efficiency_since_start": {"window": [since_start.first, since_start.last]}
         | _efficiency(since_start.efficiency)
         if waits and since_start and waits.window[0] > since_start.first
@@ -215,8 +215,8 @@ def _gpu(sample: Sample) -> dict[str, Any]:
 
 
 def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return gains for the ranks with the most own time, for the first one's phases, for late ranks together, and for
-    all.
+    """Return gains for the ranks with the most own time, for the phases of the first of these ranks, for all late ranks
+    together, and for all ranks.
 
     Entries without a rank are about all ranks: if the slowest rank of each step took the others' median (phase None),
     if no rank waited (phase "wait"), and if every transfer took the median time (phase "transfer").
@@ -246,5 +246,5 @@ def _what_if(world: World, summary: Summary, findings: Sequence[Finding]) -> lis
 
 
 def json_number(value: float | None, digits: int = 4) -> float | None:
-    """Return a rounded number that JSON can represent; None if there is none, or if it is not finite."""
+    """Return a rounded number that JSON can represent; None if the number is None or not finite."""
     return None if value is None or not math.isfinite(value) else round(value, digits)

@@ -42,15 +42,15 @@ class Signs:
     steps: int = 0
     """Steps that any rank finished in this attempt."""
     idle_s: float = 0.0
-    """Time since a rank last finished a step."""
+    """Seconds since a rank last finished a step."""
     step_s: float | None = None
     """Median length of a step; None while it is unknown."""
     pause_s: float = 0.0
-    """The longest step or pause that may occur again: see LongestPauses."""
+    """Seconds of the longest step or pause that may occur again (see LongestPauses)."""
     starts_workers: bool = False
     """True while a rank waits for the first batch of new DataLoader workers."""
     start_still_s: float | None = None
-    """Time for which the start has made no progress; None while the first step may still come: see `starts`."""
+    """Seconds for which the start has made no progress; None while the first step may still come (see `starts`)."""
     all_left: bool = False
     """True once every rank has reported its exit, so that the launcher is about to end."""
     winding_down: bool = False
@@ -58,11 +58,11 @@ class Signs:
     replays: bool = False
     """True if a rank has captured its training in a CUDA graph, whose steps ddpmon cannot count."""
     slow: bool = False
-    """True if a finding costs time, rather than being for information only."""
+    """True if a lasting finding costs time, and its severity is not "info"."""
 
     @property
     def still_s(self) -> float:
-        """Return the time without progress: since a rank last finished a step, or during the start of the run."""
+        """Return the seconds without progress: since a rank last finished a step, or during the start of the run."""
         return self.idle_s if self.steps else self.start_still_s or 0.0
 
 
@@ -120,8 +120,8 @@ def stalled_after_s(step_s: float | None, pause_s: float = 0.0, *, starts_worker
     DataLoader workers start.
 
     Args:
-        step_s: Median length of a step; None if unknown.
-        pause_s: The longest step or pause of the run so far.
+        step_s: Median length of a step in seconds; None if unknown.
+        pause_s: The longest step or pause of the run so far, in seconds.
         starts_workers: True while DataLoader workers start, which may take STARTING_S.
 
     """

@@ -8,18 +8,18 @@ from math import isnan, nan
 
 @dataclass(frozen=True)
 class Threshold:
-    """A value that makes a condition true, and one that keeps it true.
+    """A value that makes a condition true, and a value that keeps it true.
 
-    With a single value, a quantity that fluctuates around it would make a finding come and go; a second one
-    (hysteresis) prevents that. Each threshold stands under its own name at the top of the file that uses it;
-    docs/thresholds.md is generated from these.
+    With a single value, a quantity that fluctuates around it would make a finding come and go. The second value
+    (hysteresis) prevents this. Each threshold is a constant at the top of the file that uses it. docs/thresholds.md is
+    generated from these constants.
     """
 
     enter: float
     of: str
     """The quantity, with its unit: "share of a step that all ranks wait for data"."""
     why: str
-    """The source or the measurement that chose the number; where there is none, "A judgement call" and its reason."""
+    """The source or the measurement that chose the number. Without either, "A judgement call" and its reason."""
     _: KW_ONLY
     stay: float = nan
     """The value that keeps the condition true; equal to `enter` unless it is given."""

@@ -27,7 +27,7 @@ class Verdict:
     topic: tuple[str, ...] = ()
     """Identity of the sentence without its numbers, by name and subjects; empty if it is the text of a finding."""
     lead: int = 0
-    """Number of characters at the beginning that name the subject; 0: the whole sentence does."""
+    """Number of characters at the beginning that name the subject; 0: the sentence has no such beginning."""
     findings: tuple[Finding, ...] = ()
     """Findings whose whole text is in the sentence."""
 
@@ -51,7 +51,9 @@ def _led(lead: str, rest: str, severity: str, *topic: str) -> Verdict:
 
 
 def _followed(first: Verdict, second: Verdict) -> Verdict:
-    """Return a sentence followed by another one, or by as many of the other one's brief texts as fit."""
+    """Return a sentence followed by a second sentence. If that does not fit, use the brief texts of the second that
+    fit.
+    """
     if len(whole := f"{first.text}; {second.text}") <= VERDICT_WIDTH:
         lead = len(first.text) + len("; ") + second.lead if second.lead else 0
         return replace(first, text=whole, lead=lead, findings=second.findings)
@@ -83,7 +85,7 @@ def running_sentence(findings: Sequence[Finding], summary: Summary | None) -> Ve
         return Verdict(f"one rank; a step takes {summary.step_ms_p50:.1f} ms", topic=("one rank",))
     ended_lately = [f for f in findings if f.until_step is not None and f.until_step >= summary.window[0] - 1]
     over = max(ended_lately, key=lambda f: f.until_step or 0, default=None)
-    # A slowdown of severity "info" is not the sentence, but ranks are then not called even.
+    # A slowdown of severity "info" is not reported here, but then the sentence does not say that ranks are even.
     is_slow = any(f.until_step is None and "excess_ms" in f.evidence for f in findings)
     if over and not is_slow:
         return _followed(Verdict("all ranks keep up", topic=("keep up",)), Verdict(over.text, findings=(over,)))
@@ -118,7 +120,7 @@ def stopping_sentence(ended: int, world_size: int, left_s: float, killed_launche
     Args:
         ended: Number of ranks that have ended.
         world_size: Number of ranks.
-        left_s: Seconds until the others are killed.
+        left_s: Seconds until the other ranks are killed.
         killed_launcher: Name of the launcher if it was killed; "": a user requested the stop.
 
     """
@@ -137,7 +139,7 @@ def pausing_sentence(now: PausingView, world_size: int, besides: Verdict) -> Ver
     Args:
         now: The pause.
         world_size: Number of ranks.
-        besides: The sentence about the steps before.
+        besides: The sentence about the steps before the pause.
 
     """
     who = "" if len(now.ranks) == world_size else f" on {named_ranks(now.ranks, world_size)}"
@@ -152,7 +154,7 @@ def stalled_sentence(idle_s: float, steps: dict[int, int], phases: dict[int, str
     """Return the sentence of a run in which no rank progresses: the position of each rank.
 
     Args:
-        idle_s: Time since a rank last finished a step.
+        idle_s: Seconds since a rank last finished a step.
         steps: Latest step of each rank.
         phases: Present phase of each rank.
         world_size: Number of ranks.
@@ -187,10 +189,10 @@ def ended_sentence(
         state: One of END_STATES.
         findings: All findings of the run.
         steps: Number of steps.
-        seconds: Length of the run; None: unknown.
+        seconds: Length of the run in seconds; None: unknown.
         failure: Subject of the sentence about the failure, and the whole sentence.
         waited: The last state before the first step, which is used if there was no step.
-        replayed: A CUDA graph replayed further steps until the end.
+        replayed: True if a CUDA graph replayed further steps until the end.
 
     """
     took = f" in {duration(seconds)}" if seconds is not None else ""
@@ -225,7 +227,7 @@ def ended_sentence(
 def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: int) -> str:
     """Return the sentence of a run that has ended, for a line that already shows its state.
 
-    For a run that is done, stopped or detached, this is its most severe finding, if it has one.
+    If the run is done, stopped or detached, the sentence is its most severe finding, if it has a finding.
 
     Args:
         sentence: The result of `ended_sentence`.
@@ -243,7 +245,8 @@ def beside_state(sentence: str, state: str, findings: Sequence[Finding], steps: 
 def _costliest(findings: Sequence[Finding]) -> Finding | None:
     """Return the finding that sums up a run: a critical one that lasts, or the costliest.
 
-    A warning that is listed first and costs no time takes precedence over the costliest: the training itself is wrong.
+    A warning that is listed first and costs no time takes precedence over the costliest finding, because such a warning
+    means that the training itself is wrong.
     """
     came_to = [f for f in findings if f.explains != "failed" and (f.severity != "info" or not f.is_lasting)]
     is_wrong = bool(came_to) and came_to[0].severity == "warn" and came_to[0].is_lasting and not came_to[0].cost_s

@@ -10,16 +10,16 @@ VERDICT_WIDTH = 76
 NO_VALUE = "–"
 """The text that a table shows in place of a missing number."""
 MOST_FINDINGS = 8
-"""Number of findings that a text lists at most; its JSON has all of them."""
+"""Maximum number of findings that a text lists. The JSON form has all findings."""
 
 
 def fit_parts(head: str, *more: str) -> str:
-    """Return the head, never shortened, followed by as many of the parts, in order, as fit on the line."""
+    """Return the head, which is never shortened, followed by as many of the parts, in order, as fit on the line."""
     return fitting_parts(head, *((0, part) for part in more))
 
 
 def fitting_parts(head: str, *parts: tuple[int, str]) -> str:
-    """Return the head and the parts that fit on the line, in order; those with large numbers are dropped first."""
+    """Return the head and the parts that fit on the line, in order. Parts with large numbers are dropped first."""
     left, kept = VERDICT_WIDTH - len(head), set()
     for place, (_, part) in sorted(enumerate(parts), key=lambda one: one[1][0]):
         if len(part) <= left:
@@ -34,7 +34,9 @@ def format_count(number: int, one: str, many: str | None = None) -> str:
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
-    """Format ranks briefly: "all"; "0-3, 7"; or the first six of more spans than that, and the number of ranks."""
+    """Format ranks briefly: "all"; "0-3, 7"; or, if there are more than six spans, the first six and the number of
+    ranks.
+    """
     ordered = sorted(ranks)
     if len(ordered) == world_size and world_size > 1:
         return "all"
@@ -56,7 +58,7 @@ def named_ranks(ranks: Sequence[int], world_size: int) -> str:
 
 
 def time_range(low_s: float, high_s: float) -> str:
-    """Format an uncertain time (35 to 50 min, 3 to 5 h) in the smallest unit in which `high_s` is not too large."""
+    """Format an uncertain time (35 to 50 min, 3 to 5 h) in the smallest unit in which `high_s` is readable."""
     units = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"), (math.inf, 86_400.0, "days"))
     unit_s, name = next((size, name) for most, size, name in units if high_s < most)
     low, high = f"{low_s / unit_s:,.0f}", f"{high_s / unit_s:,.0f}"

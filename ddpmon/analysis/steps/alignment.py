@@ -11,12 +11,12 @@ from ddpmon.analysis.steps.table import ROW, Rows, Table, concatenate_rows, row_
 from ddpmon.messages import Step
 
 MAX_LAG_US = 3_000_000
-"""Time in µs after a step, by the clock of a rank that has sent its record, after which a missing record of another
-rank counts as lost. Ranks send several times a second."""
+"""Time in µs after the end of a step after which a missing record of a rank counts as lost, by the clock of a rank that
+has sent its record. Ranks send records several times a second."""
 MAX_PENDING_STEPS = 4096
 """Maximum number of steps that wait for records, to limit memory."""
 MAX_PENDING_RECORDS = 1 << 20
-"""Maximum number of records, over all ranks, for which waiting steps have room; it limits large worlds."""
+"""Maximum number of records, over all ranks, for which waiting steps have room. This limits memory in large worlds."""
 MAX_PARTIAL_STEPS = 20
 """Number of consecutive steps without the records of the same ranks after which the other ranks become the world.
 Records that are lost by chance are not lost in so many steps in a row."""
@@ -34,11 +34,11 @@ class _Pending:
 
 
 class Aligner:
-    """Collects records and hands out each step once every rank that still sends has sent its record.
+    """Collects records, and hands out each step once every rank that still sends messages has sent its record.
 
-    Records of one rank must come in the order of their steps. A step without the record of some rank (it was lost, or
-    the rank left) is left out, because no rank's wait can be computed in it. If the same ranks are absent from many
-    steps in a row, the rest becomes the world.
+    Records of one rank must arrive in the order of their steps. A step is left out if the record of some rank is
+    missing, because it was lost or the rank left: without it, no rank's wait can be computed. If the same ranks are
+    absent from many steps in a row, the other ranks become the world.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -55,11 +55,12 @@ class Aligner:
         self._closed = 0
         self._ranks_of_rows: list[int] = []
         self._rows: list[bytes] = []
-        """Packed rows since the last `pop_complete`, converted to a table together, because that is slow one by one."""
+        """Packed rows since the last `pop_complete`. They are converted to a table together, because one by one is
+        slow."""
         self._partial: list[_Pending] = []
 
     def add(self, rank: int, steps: Sequence[Step]) -> None:
-        """Add records of one rank; ignore those of steps that were already handed out."""
+        """Add records of one rank. Ignore records of steps that were already handed out."""
         if not 0 <= rank < self.world_size:
             return
         for step in steps:
@@ -103,7 +104,7 @@ class Aligner:
         return self._pending[number]
 
     def pop_complete(self, final: bool = False) -> list[Rows]:
-        """Return the complete steps, oldest first; with `final`, all remaining ones: no more records will come."""
+        """Return the complete steps, oldest first. With `final`, return all, because no more records will arrive."""
         if self._rows:
             self.add_rows(np.array(self._ranks_of_rows), table_of(b"".join(self._rows)))
             self._ranks_of_rows, self._rows = [], []
@@ -133,7 +134,7 @@ class Aligner:
         return bool((self._last[~present] > number).all())
 
     def _close(self, pending: _Pending, ranks: tuple[int, ...]) -> list[_Pending]:
-        """Return the steps to hand out once no more records of this one are expected than those of `ranks`."""
+        """Return the steps to hand out now that a step is closed, with only the records of `ranks`."""
         if ranks in (self._everyone, self._ranks):
             self._ranks = ranks
             self._partial.clear()

@@ -29,14 +29,14 @@ class BucketTimes:
     buckets: list[BucketView] = field(default_factory=list)
     """The buckets in the order in which DDP hands them over, model by model."""
     bus_bandwidth_gb_s: float | None = None
-    """Bandwidth as nccl-tests defines it: bytes / time x 2(n-1)/n, over the all-reduce of the last rank to arrive."""
+    """Bus bandwidth as nccl-tests defines it: bytes / time x 2(n-1)/n. The time is that of the last rank to arrive."""
 
 
 def bucket_times(rows: Iterable[Mapping[int, Step]], layouts: Layouts) -> BucketTimes:
     """Return the mean times of the buckets over all ranks and steps.
 
     Args:
-        rows: Steps by rank; those without buckets are left out.
+        rows: Steps by rank. Steps without buckets are left out.
         layouts: Layout of each bucket.
 
     """

@@ -1,15 +1,15 @@
 """Conversion of the clocks of several hosts to one of them, by the moments at which gradient synchronisations end.
 
-Nothing assumes that clocks are synchronised: hosts may have booted days apart. A gradient synchronisation ends at the
+Clocks need not be synchronised: hosts may have booted days apart. A gradient synchronisation ends at the
 same moment on all hosts. Each host reads that moment from its own clock, sometimes a little late, because a waiting
-thread has to be woken first; the first rank of a host to continue counts. The differences between two hosts' ends lie
-along a line: an offset, and a drift of some ppm. The line is fitted to the latest differences by medians (Theil, 1950;
-Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
+thread has to be woken first; the first rank of a host to continue counts. The differences between the ends on two
+hosts lie along a line: an offset, and a drift of some ppm. The line is fitted to the latest differences by medians
+(Theil, 1950; Sen, 1968, with pairs half of the points apart), which a quarter of outliers does not move.
 
-The error has two bounds. If synchronisations do end everywhere at once, the error of the line is at most the scatter of
-the ends about it. Independently of that, no rank can leave an all-reduce before the last one has arrived: each step
-bounds the offset from both sides, by the arrivals at one host and the ends at the other. A link that makes one host
-always end later shifts the line within those bounds without being noticed.
+The error has two bounds. If synchronisations really end at the same moment everywhere, the error of the line is at most
+the scatter of the ends about it. In any case, no rank can leave an all-reduce before the last one has arrived: each
+step bounds the offset from both sides, by the arrivals at one host and the ends at the other. A link that makes one
+host always end later shifts the line within those bounds without being noticed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ddpmon.plain import utf8
 MAX_FIT_POINTS = 512
 """Maximum number of synchronisation ends in a fit: some minutes of most runs, in which the drift is constant."""
 STEPS_PER_FIT = 64
-"""Number of steps after which the line is fitted again: a drift of 100 ppm is 0.6 ms in 6 s."""
+"""Number of steps after which the line is fitted again. In 6 s, a drift of 100 ppm adds up to 0.6 ms."""
 MIN_DRIFT_POINTS = 32
 """Minimum number of points for fitting a drift: with fewer, a single thread that was woken late would tilt the line."""
 MAX_DRIFT = 1e-3
@@ -36,12 +36,12 @@ MAX_DRIFT = 1e-3
 JUMPED = 8
 """Number of consecutive synchronisation ends far from the line that prove a jump of the clock."""
 JUMP_US = 100_000
-"""Minimum distance in µs of these ends from the line: far more than waking a thread takes. A clock jumps if its machine
-was suspended, for example."""
+"""Minimum distance in µs of the ends from the line that proves a jump: far more than waking a thread takes. A clock
+jumps if its machine was suspended, for example."""
 STRAYS = 0.68, 2.0
-"""Quantile of the distances of synchronisation ends from the line, and the multiple of it that bounds the error: two
-standard deviations of a normal distribution. The third of the ends with the largest distances does not count: there,
-threads were woken very late."""
+"""(quantile of the distances of synchronisation ends from the line, multiple of this quantile that bounds the error).
+The bound is two standard deviations of a normal distribution. The third of the ends with the largest distances does not
+count, because threads were woken very late there."""
 RESOLUTION_US = 10
 """Smallest error in µs that is reported: ends are rounded to whole µs."""
 _AT, _ADDED, _LEAST, _MOST = range(4)
@@ -96,7 +96,7 @@ class Clocks:
         return offsets
 
     def to_reference_us(self, host: str, time_us: int) -> int:
-        """Convert a moment of a host's clock to the reference clock; leave it as it is if the offset is unknown."""
+        """Convert a moment of a host's clock to the reference clock. If the offset is unknown, return it unchanged."""
         clock = self._hosts.get(host)
         line = clock.line if clock is not None else None
         return time_us if line is None else time_us + int(line.at(np.array(time_us)))
@@ -116,7 +116,7 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class _Line:
-    """The offset of a clock at each of its moments. Times are relative to a nearby origin, as they are large."""
+    """The offset of a clock at each of its moments. Times are large, so they are stored relative to a nearby origin."""
 
     origin_us: int
     base_us: int

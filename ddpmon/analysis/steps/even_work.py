@@ -46,7 +46,7 @@ class Work:
 
 
 def work_of(world: World, columns: Sequence[int], peers: Sequence[int], over_ms: Floats) -> Iterator[Work]:
-    """Yield a comparison of the tokens and of the samples of slow ranks with their peers', if they were counted.
+    """Yield comparisons of the slow ranks' work with their peers': one of tokens and one of samples, if counted.
 
     Args:
         world: The steps in which the ranks are slow.

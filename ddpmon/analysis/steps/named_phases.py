@@ -14,7 +14,8 @@ from ddpmon.analysis.steps.table import Rows
 from ddpmon.analysis.steps.world import World
 
 MAX_REPORTED_NAMES = 32
-"""Maximum number of names that are reported, those with the most time: a script may use a new name in every step."""
+"""Maximum number of names that are reported. Names with the most time are kept, because a script may use a new name in
+every step."""
 
 
 class NamedPhases:
@@ -69,8 +70,8 @@ def explaining_phase(
         world: The window.
         rank: The late rank.
         with_ranks: Other late ranks, which do not count as peers.
-        steps: First and last step of the stretch in which it is late.
-        over_ms: Excess of its step time over that of its peers, in ms.
+        steps: First and last step of the stretch in which the rank is late.
+        over_ms: Excess of the rank over its peers in ms per step.
 
     """
     first, end = np.searchsorted(world.step, (steps[0], steps[1] + 1)).tolist()
@@ -81,7 +82,7 @@ def explaining_phase(
     column = world.ranks.index(rank)
     times = {name: (float(ms[column]), float(np.median(ms[peers]))) for name, ms in means.items()}
     excess = {name: mine - theirs for name, (mine, theirs) in times.items()}
-    # If phases are nested, all of those around the excess contain it; the innermost one has the least other time.
+    # If phases are nested, each phase around the excess contains it. The innermost phase has the least other time.
     losing = [name for name in excess if excess[name] >= EXPLAINS.enter * over_ms]
     name = min(losing, key=lambda name: times[name][0], default="")
     return NamedPhase(name, *times[name]) if name else None

@@ -1,7 +1,7 @@
 """Pauses between training steps: evaluations, checkpoints, compilation, or unknown causes.
 
-A step in which any rank paused is excluded: means, efficiencies and everything else are computed from training steps
-alone. The time that such steps took beyond training is counted by kind.
+Steps in which any rank paused are excluded: means, efficiencies and everything else are computed from training steps
+alone. The additional time of steps with pauses is counted by kind of pause.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddpmon.messages import steps as wire
 USUAL_LENGTH_STEPS = 50
 """Number of steps whose median is the usual length: enough for a median, few enough to follow changes of pace."""
 MIN_STEPS = 10
-"""Minimum number of training steps to compare a step with: before that, the usual length is unknown."""
+"""Minimum number of training steps from which the usual length of a step is known."""
 PAUSE_RATIO = Threshold(
     10.0,
     of="length of a step without a reported pause, or of a first step, as a multiple of the usual step",
@@ -53,7 +53,7 @@ class Pause(msgspec.Struct, frozen=True):
     step: int
     """The step before which, or in which, the ranks paused; the latest such step if they were out of data."""
     seconds: float
-    """Duration on the rank where it was longest."""
+    """Duration in seconds on the rank where the pause was longest."""
     ranks: tuple[int, ...]
     """Ranks that paused; if the kind is unknown, the rank with the most own time in that step."""
     phase: str = ""
@@ -128,8 +128,8 @@ class PauseFilter:
         if any(PAUSES.index(pause.kind) in EXCLUDED_PAUSES for pause in pauses):
             return False
         if by_rank:
-            # If most steps contain pauses, keep these steps and subtract the pauses: hardly any step would be left
-            # otherwise.
+            # If most steps contain pauses, keep these steps and subtract the pauses. Otherwise hardly any step would
+            # be left.
             return len(self._paused) >= 2 * MIN_STEPS and 2 * sum(self._paused) > len(self._paused)
         if not long:
             self._usual.append(length)
@@ -164,13 +164,13 @@ class PauseFilter:
 
 
 def _goes_on(before: Pause, pause: Pause) -> bool:
-    """Return whether a pause without data continues that of the step before, because the ranks still have none."""
+    """Return whether ranks that were out of data in the step before are still out of data, in one continuous pause."""
     out_of_data = before.kind == pause.kind == PAUSES[OUT_OF_DATA]
     return out_of_data and before.step == pause.step - 1 and {*pause.ranks} <= {*before.ranks}
 
 
 def _pauses(by_rank: Mapping[int, Sequence[wire.Pause]], step: int) -> list[Pause]:
-    """Return one pause for each kind that ranks reported before a step, as long as the longest of them."""
+    """Return one pause for each kind that ranks reported before a step. Its duration is that of the longest."""
     by_kind: dict[int, tuple[float, list[int]]] = {}
     for rank, pauses in by_rank.items():
         spent: dict[int, int] = {}

@@ -61,7 +61,7 @@ class StepSums(msgspec.Struct):
 
     @property
     def efficiency(self) -> EfficiencyView:
-        """Return the efficiencies of POP's tree, with own time as useful time; all are 1.0 if there was none."""
+        """Return the efficiencies of POP's tree, with own time as useful time. All are 1.0 if there was no own time."""
         mean, worst, slowest = float(np.mean(self.own_ms)), max(self.own_ms), self.slowest_ms
         step = max(self.length_ms, slowest)  # Steps of ranks that never synchronise differ in length.
         if not (step > 0 and slowest > 0 and worst > 0):

@@ -1,4 +1,4 @@
-"""Means over a window of steps, also of ranks that have left, and the trend of the loss in the window."""
+"""Means of each rank over a window of steps, also of ranks that have left, and the trend of the loss."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ddpmon.analysis.steps.step_sums import StepSums
 from ddpmon.analysis.steps.world import World
 
 MIN_MEAN_STEPS = 12
-"""Minimum number of steps for means, even if some of these steps are from before a change of speed."""
+"""Minimum number of steps for means, even if some of these steps precede a change of speed."""
 CURRENT_LOSS_STEPS = 20
-"""Number of last steps whose mean is the current loss: the losses of single batches scatter."""
+"""Number of last steps whose mean is the current loss. The losses of single batches scatter."""
 FEWEST_LOSSES = 5
-"""Minimum number of losses in each third of the window for a trend: the spread of fewer is too uncertain."""
+"""Minimum number of losses in each third of the window for a trend. The spread of fewer losses is too uncertain."""
 TREND_ERRORS = 2.0
 """Minimum difference between the mean losses of the first and the last third, in standard errors, for a trend. Chance
 alone reaches it in 5% of cases."""
@@ -48,7 +48,7 @@ class Summary:
     phases_ms: Floats
     """[R, 7] Mean time in each phase, in the order of PHASES."""
     late_ms: Floats
-    """Mean lateness; NaN if no step had a gradient synchronisation."""
+    """Mean lateness in ms; NaN if no step had a gradient synchronisation."""
     critical_share: Floats
     """Share of the steps with a wait in which the others waited for this rank; NaN if no rank ever waited."""
     loss: Floats
@@ -135,7 +135,8 @@ def loss_trend(world: World) -> tuple[float | None, bool | None]:
 
 
 class DepartedRanks:
-    """Means of ranks that have left, over the last window in which each was still one of the world's ranks.
+    """Means of ranks that have left the world, each over the last window in which it was still one of the world's
+    ranks.
 
     Ranks leave a world with uneven inputs (torch's Join), or if ranks of torch.multiprocessing end earlier.
     """

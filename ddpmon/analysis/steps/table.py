@@ -19,7 +19,7 @@ from ddpmon.analysis.statistics.arrays import Bools, Floats, Ints
 from ddpmon.messages import OWN_PHASES, Step, Sync
 
 SYNCS = 2
-"""Number of synchronisations in a row: that of the gradients, and DDP's broadcast of buffers before it."""
+"""Number of synchronisations in a row: DDP's broadcast of buffers, and the gradient synchronisation after it."""
 PHASE_FIELDS = tuple(f"{phase}_us" for phase in OWN_PHASES)
 COUNTS = ("length_us", *PHASE_FIELDS, "gc_us", "samples", "tokens", "backwards")
 """Fields of a row with 32 bits each."""
@@ -193,7 +193,7 @@ class Rows:
         return values, has_loss
 
     def rates(self) -> Floats:
-        """Return the learning rates [S, R]; NaN where one is unknown."""
+        """Return the learning rates [S, R]; NaN where the rate is unknown."""
         values: Floats = np.where(self.table["has"] & HAS_RATE != 0, self.table["learning_rate"], np.nan)
         for place, step in self.odd.items():
             values.reshape(-1)[place] = np.nan if step.learning_rate is None else step.learning_rate
@@ -212,8 +212,8 @@ class Rows:
         """Return all synchronisations.
 
         Returns:
-            [N] for each synchronisation, the index of its record in the flattened table, rising; and [N, 4] its fields
-            KIND, ARRIVAL, END and PAYLOAD.
+            [N] index of each synchronisation's record in the flattened table, rising; and [N, 4] its fields KIND,
+            ARRIVAL, END and PAYLOAD.
 
         """
         flat = self.table.ravel()

@@ -23,24 +23,25 @@ def split_waits(
     """Return own time, wait and transfer of every rank in every step.
 
     In each synchronisation, the wait is the last arrival in the world minus the rank's own arrival, at most as long as
-    the rank was blocked; the transfer is the rest. The n-th synchronisation of a kind is matched with the n-th of the
-    other ranks. If ranks have different numbers of synchronisations of a kind in a step (collectives of a subgroup),
-    the last arrival is unknown. All blocked time then counts as wait, so that it is not mistaken for work or for a slow
-    network. The same holds if some ranks of the world have not sent any records: any of them may have arrived last.
+    the rank was blocked; the transfer is the rest. The n-th synchronisation of a kind on one
+    rank is matched with the n-th of that kind on the other ranks. If ranks have different numbers of synchronisations
+    of a kind in a step (collectives of a subgroup), the last arrival is unknown. All blocked time then counts as wait,
+    so that it is not mistaken for work or for a slow network. All blocked time also counts as wait if some ranks of the
+    world have not sent records, because any of these may have arrived last.
 
     Lateness is a rank's arrival minus the median arrival of the others. It is measured at the last gradient
-    synchronisation of a step. From each arrival, the time that the rank had waited in that step until then is
-    subtracted: a rank that delayed the others at an earlier synchronisation (a broadcast of buffers, the gradients of
-    another model) arrives together with them, but is as late as it was there.
+    synchronisation of a step. From each arrival, the time that the rank has already waited in this step is
+    subtracted. A rank that delayed the others at an earlier synchronisation (a broadcast of buffers, the gradients of
+    another model) arrives together with them. The subtraction shows that it is still as late as before.
 
     Args:
         rows: The steps.
         clock_offset_us: [S, R] offset from a rank's clock to the world's (see `clocks`); ranks of one host share a
             clock.
         own_clocks: Ranks whose steps are timed by a clock of their own, such as their GPU's. A gradient synchronisation
-            ends at the same moment everywhere, so the ends of their steps are set to the world's.
-        whole: True if every rank of the world has sent records, so that the last to arrive is among these; or [S] for
-            each step. If not, lateness and the critical rank refer to these ranks only.
+            ends at the same moment everywhere, so the ends of these ranks' steps are set to the world's.
+        whole: True if every rank of the world has sent records, so that the last rank to arrive is known; or [S] for
+            each step. If not, lateness and the critical rank refer only to ranks with records.
 
     """
     shape = rows.table.shape
@@ -52,7 +53,7 @@ def split_waits(
         apart = np.array([rank in own_clocks for rank in rows.ranks])
         end = np.where(apart, end.max(axis=1, keepdims=True), end)
     start = end - length
-    if (paused := rows.paused_us()) is not None:  # Steps with pauses are kept only if most steps have some.
+    if (paused := rows.paused_us()) is not None:  # Steps with pauses are kept only if most steps have pauses.
         length = length - paused
     owner, syncs = rows.syncs()
 

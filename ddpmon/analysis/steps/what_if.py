@@ -1,11 +1,11 @@
 """Simulated speedup of a run if some ranks were no slower than their peers.
 
-A step is simulated as the largest own time in it plus the rest of the step (the transfer). Without a change this is the
-step itself. Two things keep the estimated gain from being too high:
+A step is simulated as the largest own time in it plus the rest of the step (the transfer). Without a change, the
+result is the real length of the step. Two things keep the estimated gain from being too high:
 
-- A fixed rank gets its peers' own time including their random variation: at a constant median it would never be last.
-- Transfer differs between ranks that arrive together and ranks that wait for one. The lead is the time by which the
-  last rank exceeds a typical one. The dependence of transfer on the lead is that of the observed steps, not
+- A fixed rank gets its peers' own time including their random variation. With a constant time, it would never be last.
+- Transfer differs between ranks that arrive together and ranks that wait for a late rank. The lead is the time by which
+  the last rank exceeds a typical one. The dependence of transfer on the lead is that of the observed steps, not
   extrapolated.
 """
 
@@ -22,11 +22,12 @@ from ddpmon.analysis.steps.world import World
 from ddpmon.messages import OWN_PHASES
 
 VARIATION_DRAWS = 8
-"""Number of random variations that a fixed rank is simulated with, each taken from a peer; the results are averaged."""
+"""Number of simulations of a fixed rank, each with the random variation of a peer. Their results are averaged."""
 PART_STEPS = 25
-"""Number of steps for the transfer at a lead: its standard error is a quarter of one step's (1.25 / sqrt(25))."""
+"""Number of steps from which the transfer at a lead is estimated. Its standard error is a quarter of a single step's
+(1.25 / sqrt(25))."""
 MAX_LEADS = 6
-"""Maximum number of leads (see above) at which transfer is estimated; between them, it is interpolated linearly."""
+"""Maximum number of leads at which transfer is estimated. Between these leads, transfer is interpolated linearly."""
 
 
 def gain_if_like_peers(
@@ -90,7 +91,7 @@ def transfer_after(lead_ms: Floats, transfer_ms: Floats) -> tuple[Floats, Floats
     leads = np.array([series_median(lead_ms[part]) for part in parts])
     transfers = np.array([series_median(transfer_ms[part]) for part in parts])
     strays = [series_median(np.abs(transfer_ms[part] - usual)) for part, usual in zip(parts, transfers, strict=True)]
-    # The standard error of a median is 1.25 of those of a mean; a standard deviation is 1.48 median deviations.
+    # The standard error of a median is 1.25 times that of a mean. A standard deviation is 1.48 median deviations.
     errors = 1.25 * 1.48 * np.array(strays) / np.sqrt([len(part) for part in parts])
     middle = series_median(transfer_ms)
     away = transfers - middle
@@ -151,11 +152,11 @@ class Timeline:
     order: list[int]
     """Columns, ordered from the latest to arrive to the earliest."""
     mended: list[int]
-    """Columns with their peers' own time in `mended_ms`; empty if no finding names late ranks, or all are late."""
+    """Columns whose own time is replaced by their peers' in `mended_ms`; empty if no ranks, or all ranks, are late."""
     mended_ms: list[float | None]
-    """Length in ms of each step if these columns had their peers' own time; None if there are no such columns."""
+    """Length in ms of each step if the columns in `mended` had their peers' own time; None if `mended` is empty."""
     host: str = ""
-    """Host of these ranks, if the host as a whole is late."""
+    """Host of the late ranks, if the host as a whole is late."""
 
 
 def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "") -> Timeline:
@@ -168,7 +169,7 @@ def timeline(world: World, steps: int, late: Sequence[int] = (), host: str = "")
         world: The window.
         steps: Maximum number of steps.
         late: The ranks whose own time is replaced by their peers'.
-        host: Host of these ranks, if the host as a whole is late.
+        host: Host of the late ranks, if the host as a whole is late.
 
     """
     part = world.last_steps(steps)

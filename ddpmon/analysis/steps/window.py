@@ -11,8 +11,8 @@ from ddpmon.analysis.statistics.arrays import Floats
 from ddpmon.analysis.steps.world import ARRAYS, MEANED, World
 
 MIN_WINDOW_STEPS = 40
-"""Minimum number of steps in a window, however long they take: with fewer, single unusual steps dominate. Kinds of
-findings about the whole world need this number."""
+"""Minimum number of steps in a window, however long the steps take. With fewer steps, single unusual steps dominate.
+Kinds of findings about the whole world need this number."""
 ROOM = 256
 """Minimum room in the buffers beyond the window, in steps. When a buffer is full, the window is copied to its
 beginning, so more room means fewer copies."""

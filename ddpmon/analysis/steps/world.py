@@ -1,4 +1,4 @@
-"""Consecutive steps as arrays, all ranks side by side, and quantities derived from them step by step."""
+"""Consecutive steps as arrays with a column for each rank, and quantities derived from each step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class World:
     tokens: Ints
     """[S, R] Number of tokens; 0 if unknown."""
     gc_ms: Floats
-    """[S, R] Time in Python's garbage collector, which is part of whichever phase it ran in."""
+    """[S, R] Time in Python's garbage collector, which is included in the phase in which the collector ran."""
     learning_rate: Floats
     """[S, R] Learning rate; NaN if unknown."""
 
@@ -61,7 +61,8 @@ class World:
     def step_ms(self) -> Floats:
         """Return the wall time [S] of each step: its mean length over ranks.
 
-        A step that ends late on one rank begins late there, so only such a mean sums up to the time that steps took.
+        A rank that ends a step late begins the next step late. Only means over ranks add up to the duration of all
+        steps.
         """
         mean: Floats = self.length_ms.mean(axis=1)
         return mean
