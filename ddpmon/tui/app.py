@@ -1,4 +1,4 @@
-"""The dashboard of one source, with the action of each key."""
+"""The dashboard of one run, with the action of each key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ddpmon.tui.watched import Outcome
 
 
 class DdpmonApp(ShowingApp):
-    """The dashboard of one source, with the parts that carry out keys. Its arguments are those of `ShowingApp`."""
+    """The dashboard of one run, with the objects that carry out its keys. The arguments are those of `ShowingApp`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of_dialogs()]
 
@@ -48,7 +48,9 @@ class DdpmonApp(ShowingApp):
         self._connect_keys()
 
     def _connect_keys(self) -> None:
-        """Make the actions of keys that the parts of the dashboard carry out, for Textual to find by their names."""
+        """Make the objects that carry out keys, and set their methods as `action_…` attributes, where Textual looks for
+        them.
+        """
         playback, stopping, launching = self.playback, self.stopping, self.launching
         self.action_detach = self.leave
         self.action_last_error = partial(self._output.find, search.ERRORS)
@@ -72,9 +74,10 @@ class DdpmonApp(ShowingApp):
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the entries of the command palette (ctrl+p): whatever a key would do now, and the themes.
+        """Return the entries of the command palette (ctrl+p): the action of each key that has an effect now, and the
+        themes.
 
-        Mere movements, and Textual's own themes, are listed only when the user types a search.
+        Keys that only move, and Textual's own themes, are listed only when the user types a search.
         """
         frame = self.frame
         for key in keys.available(frame):
@@ -187,7 +190,8 @@ class DdpmonApp(ShowingApp):
         self.copying.save_screen(f"{self.view_name}-{time.strftime('%H%M%S')}.{suffix}", content)
 
     def _move_through_time(self, move: Callable[..., str | None], *by: int) -> None:
-        """Move and show the snapshot there, or the reason why that is impossible, which `move` returns.
+        """Move to another snapshot and show it. If `move` returns a text, show this text: the reason why the move is
+        impossible.
 
         The snapshot of a recording appears once it has been read.
         """
@@ -198,10 +202,10 @@ class DdpmonApp(ShowingApp):
         else:
             self.show()
 
-    # --- keys that do something to runs ---
+    # --- keys that watch, start, change or stop runs ---
 
     async def action_open(self) -> None:
-        """Watch the run under the cursor on all screens."""
+        """Watch the run under the cursor on all screens. For a job without ddpmon, ask whether to attach to it."""
         listed = self._run_under_cursor()
         if listed is not None and listed.pid is not None:
             self.launching.attach(listed)
@@ -215,7 +219,8 @@ class DdpmonApp(ShowingApp):
     async def watch_run(self, run: Run) -> None:
         """Watch a run on all screens from now on.
 
-        Keys work while the run is being opened. If the user has switched screens meanwhile, that screen stays.
+        Keys work while the run is being opened. If the user switches to another screen meanwhile, the dashboard stays
+        there.
         """
         asked_on = self.view_name
         self.call_later(self.show)  # shows that the run is being opened
@@ -233,7 +238,7 @@ class DdpmonApp(ShowingApp):
 
 
 def watch(app: DdpmonApp) -> Outcome:
-    """Show the dashboard until the user leaves or the terminal is closed; return the outcome."""
+    """Show the dashboard until the user leaves or the terminal is closed. Return the state of the run at that time."""
     gc.freeze()  # excludes the imported modules from garbage collection between frames
 
     async def run() -> None:

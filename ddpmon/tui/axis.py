@@ -1,4 +1,4 @@
-"""The axis below a chart over time: labels of times, ages or steps, as many as fit."""
+"""The axis below a chart over time, with as many labels of times, ages or steps as fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 6
 
 
 def place_labels(of: Callable[[float], str], columns: int) -> str:
-    """Return the labels of evenly spaced places in a line; the first and the last are at its edges.
+    """Return a line with labels at evenly spaced places. The first and the last label are at the line's edges.
 
     Args:
         of: Returns the label of a place: 0 is the left edge, 1 the right one.
@@ -58,7 +58,7 @@ def age_labels(seconds: float, columns: int, end: str = "now") -> str:
 
 
 def steps(last: int, each: int, columns: int) -> str:
-    """Return the labels of columns that hold `each` steps; the last column ends with the step `last`."""
+    """Return the labels of columns of `each` steps. The last column ends with the step `last`."""
 
     def step(share: float) -> str:
         at = last - round((columns - 1) * (1 - share)) * each
@@ -68,10 +68,11 @@ def steps(last: int, each: int, columns: int) -> str:
 
 
 def moments_at(seconds: Sequence[float | None], columns: int) -> str:
-    """Return the labels of columns whose times since the run's start are known at even distances.
+    """Return the labels of columns, given the times since the run's start at evenly spaced places.
 
     Args:
-        seconds: Times of evenly spaced places from the left edge to the right. If one is None, the result is "".
+        seconds: Seconds since the run's start at evenly spaced places, from the left edge to the right. If any is None,
+            the result is "".
         columns: Width of the chart above the axis.
 
     """

@@ -1,9 +1,9 @@
-"""Divides the room between a screen's head and its key bar among its blocks.
+"""Divides the space between a screen's head and its key bar among the screen's blocks.
 
-The first block is the screen's main content, and is always whole. The others answer a person's next questions. They
-stand below the first block if it leaves room there, else beside it, else they are left out. They are arranged in bands:
-each band holds as many blocks side by side as their minimum widths allow. Blocks keep their order, so the first in the
-list is the last to be left out.
+The first block is the screen's main content, and is always whole. The other blocks answer a person's next questions.
+They are placed below the first block if there is room, else to its right, else they are left out. They are arranged in
+bands: each band has as many blocks side by side as their minimum widths allow. Blocks keep their order, so a block
+early in the list is left out later than the blocks after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 LEAST_WIDTH, LEAST_HEIGHT = 60, 12
 """Size in columns and lines below which a screen shows only its head."""
 WIDE = 150
-"""Width in columns from which the events are shown beside the charts."""
+"""Screen width in columns from which the events are shown to the right of the charts."""
 TALL = 60
 """Number of lines between head and key bar from which a screen with few ranks also has room for further blocks."""
 
@@ -36,13 +36,12 @@ class Block:
     least_width: int
     least_height: int
     width: int = ALL
-    """Largest useful width in columns; more does not let the block show more."""
+    """Largest useful width in columns. In more columns, the block shows nothing further."""
     height: int = ALL
-    """Largest useful height in lines; more does not let the block show more."""
+    """Largest useful height in lines. In more lines, the block shows nothing further."""
     used: Callable[[int], int] = _all_of_them
-    """Returns how many of the given lines the block can use when it stands below another block. A block
-    beside another one always gets the full height.
-    """
+    """Returns how many of the given lines the block can use when it is below another block. A block to the right of
+    another block always gets the full height."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ class Box:
 def arrange_blocks(blocks: Sequence[Block], width: int, height: int) -> list[Box | None]:
     """Return a place for each block, or None for a block that is left out; the first block always has a place.
 
-    Spare lines go to the bands in their order, up to the height that each can use. Spare columns of a band go to its
-    blocks in their order, and the rest to the last one, so that the right margin is even.
+    Spare lines go to the bands in their order, up to the height that each band can use. Spare columns of a band go to
+    its blocks in their order, and the rest to the band's last block, so that the right margin is even.
     """
     first, others = blocks[0], list(blocks[1:])
     whole = min(height, first.height)
@@ -69,7 +68,7 @@ def arrange_blocks(blocks: Sequence[Block], width: int, height: int) -> list[Box
     beside = _flow(others, Box(width - beside_width, 0, beside_width, height))
     if any(below) or not any(beside):
         return [Box(0, 0, width, whole), *below]
-    # The blocks on the right get no more width than the first block leaves.
+    # The blocks on the right get only the width that the first block does not need.
     wanted = max(block.width for block, box in zip(others, beside, strict=True) if box is not None)
     least = max(block.least_width for block, box in zip(others, beside, strict=True) if box is not None)
     column = max(least, min(wanted, width - AIR - max(first.width, first.least_width)))
@@ -81,7 +80,9 @@ def arrange_blocks(blocks: Sequence[Block], width: int, height: int) -> list[Box
 
 
 def _flow(blocks: Sequence[Block], room: Box) -> list[Box | None]:
-    """Arrange blocks in bands below one another. A block that does not fit is left out; a smaller one may follow."""
+    """Arrange blocks in bands below one another. A block that does not fit is left out; a smaller block after it may
+    fit.
+    """
     bands: list[list[int]] = []
     for place in range(len(blocks)):
         if bands:

@@ -1,4 +1,4 @@
-"""The user's choice of a quantity to chart, and of the chart's form."""
+"""The user's choice of a quantity to chart, and of the chart's smoothing and scale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _CHARTED = frozenset((*STEP_SERIES, *SAMPLE_SERIES))
 
 
 def quantity_named(name: str) -> Quantity:
-    """Return the quantity with this name; for an unknown name, one for a value that the script logs, without a unit."""
+    """Return the quantity with this name. An unknown name gives a quantity without a unit, for a value that the script
+    logs.
+    """
     if name in _CHARTED:
         return QUANTITIES[name]
     logged = plain_text(name.removeprefix(LOGGED))
@@ -38,12 +40,12 @@ class Offered:
     current: str
     """The value of the current entry."""
     take: Callable[[str], None]
-    """Shows the chosen value."""
+    """Called with the value that the user chose."""
 
 
 @dataclass
 class ChartChoice:
-    """The choices for a chart, which World and the full-screen chart share."""
+    """The user's choices for a chart, which the World screen and the full-screen chart share."""
 
     name: str = "loss"
     log: bool = False
@@ -59,7 +61,7 @@ class ChartChoice:
         self.name = names[(names.index(self.name) + 1) % len(names)] if self.name in names else names[0]
 
     def offered(self, snapshot: Snapshot | None, take: Callable[[str], None]) -> Offered:
-        """Return the list of quantities that can be charted; `take` shows the chosen one."""
+        """Return the list of quantities that can be charted. `take` is called with the name of the chosen quantity."""
         entries = [(name, quantity_named(name).chart) for name in self.names(snapshot)]
         return Offered("chart", entries, self.name, take)
 

@@ -13,14 +13,14 @@ SCREENS = [name.value for name in ViewName if VIEW_FACTS[name].digit]
 
 
 def check_config() -> None:
-    """Raise the first error that `problems` yields, if there is one."""
+    """Raise the first error in the config file that `problems` yields, if there is an error."""
     for problem in problems():
         raise problem
 
 
 def problems() -> Iterator[SettingError]:
-    """Yield the errors of the settings, one for each value that names no screen or column, one for the first wrong key
-    and one for the first wrong theme. Modules are imported only for values that the file has.
+    """Yield an error for each setting that names an unknown screen or column, for the first wrong key, and for the
+    first wrong theme. Modules are imported only for settings that the file has.
     """
     given = config.current()
     yield from config.errors(os.environ)

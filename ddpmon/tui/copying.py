@@ -31,7 +31,7 @@ from ddpmon.tui.widgets.loglist import LogList
 from ddpmon.tui.widgets.worldmap import rank_in
 
 MAX_CLIPBOARD_BYTES = 74_000
-"""Longest text that is sent to the clipboard, in bytes. Terminals drop longer ones: xterm takes 100,000 base64
+"""Longest text that is sent to the clipboard, in bytes. Terminals drop longer texts: xterm accepts 100,000 base64
 characters."""
 LAST_LINES = 50
 """Number of lines of output that are copied from a screen that does not show the output."""
@@ -55,7 +55,7 @@ def finding_text(finding: Finding, snapshot: Snapshot) -> str:
 
 
 def stack_text(snapshot: Snapshot, rank: RankView | None) -> str:
-    """Return the traceback of a failed rank, else the rank's Python stack; "" if it has neither."""
+    """Return the traceback of a failed rank, else the rank's Python stack; "" if the rank has neither."""
     if rank is None:
         return ""
     lines = traceback_lines(rank.exit) if rank.exit is not None else []

@@ -10,7 +10,7 @@ from ddpmon.tui.frame import finite_or_none
 
 Values = Sequence[float | None]
 LEAST_VALUES = 5
-"""Minimum number of values from which an outlier can be told from the usual values."""
+"""Minimum number of values that are needed to recognise an outlier."""
 Curve = list[float | None]
 
 
@@ -20,7 +20,7 @@ def safe_mean(values: Sequence[float]) -> float:
 
 
 def column_of_moment(at: float, span: tuple[float, float], columns: int) -> int:
-    """Return the column of a moment; the span's two ends are in the first and the last column.
+    """Return the column of a moment on a chart. The start of `span` is in the first column, its end in the last.
 
     A moment outside the span gets a column outside the chart, at most one chart width away.
     """
@@ -52,7 +52,8 @@ def column_values(
     reduce: Callable[[Sequence[float]], float],
     span: tuple[float, float] | None = None,
 ) -> Curve:
-    """Return one value per column; the edges are the first and the last point, or the two ends of `span`.
+    """Return one value per column. The left and right edges are the two ends of `span`, or the first and the last
+    point.
 
     Points that fall into one column are reduced to one value; columns between two points are interpolated. A missing,
     nan or infinite value breaks the curve.
@@ -86,9 +87,9 @@ def column_values(
 def smoothed(values: Values, weight: float) -> list[float | None]:
     """Return the bias-corrected exponential moving average; missing, nan and infinite values stay unchanged.
 
-    TensorBoard's formula (classicSmoothing in webapp/widgets/line_chart_v2/data_transformer.ts), with a weight from 0
-    to below 1; its correction is that of Adam's moments (Kingma and Ba 2015). It averages over the given points, so the
-    same weight smooths a longer stretch of time if a point stands for more steps.
+    The formula is TensorBoard's (classicSmoothing in webapp/widgets/line_chart_v2/data_transformer.ts), with a weight
+    from 0 to below 1. The bias correction is the same as for Adam's moments (Kingma and Ba 2015). The average is over
+    the given points, so the same weight smooths a longer stretch of time if a point stands for more steps.
     """
     result: list[float | None] = []
     last, bias = 0.0, 1.0
@@ -103,7 +104,7 @@ def smoothed(values: Values, weight: float) -> list[float | None]:
 
 
 def finite_limits(*series: Values) -> tuple[float, float] | None:
-    """Return the lowest and the highest finite value; None if there is none."""
+    """Return the lowest and the highest finite value; None if no value is finite."""
     finite_values = [value for values in series for each in values if (value := finite_or_none(each)) is not None]
     return (min(finite_values), max(finite_values)) if finite_values else None
 
@@ -111,8 +112,9 @@ def finite_limits(*series: Values) -> tuple[float, float] | None:
 def chart_ceiling(highest: Values) -> float | None:
     """Return the highest value that a chart should show, so that one slow warm-up step does not flatten the chart.
 
-    That is the maximum, unless the maximum is more than three times as far as the 95th percentile from the base: zero,
-    or the lowest value if that is negative. Then it is the value 1.5 times as far as that percentile.
+    The base of the chart is zero, or the lowest value if that is negative. The result is the maximum, unless the
+    maximum is more than three times as far from the base as the 95th percentile. Then the result is 1.5 times as far
+    from the base as that percentile.
     """
     ordered = sorted(value for each in highest if (value := finite_or_none(each)) is not None)
     if not ordered:

@@ -12,10 +12,10 @@ Result = TypeVar("Result")
 
 
 async def on_daemon_thread(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns, or raise what it raises. It runs on its own daemon thread.
+    """Run `work` on its own daemon thread. Return its result, or raise its exception.
 
-    If the dashboard ends first, `work` is abandoned, so it must not change anything. A daemon thread is needed because
-    asyncio waits for its executor's threads before it ends, and so does Python.
+    If the dashboard ends first, `work` is abandoned, so `work` must not change anything. A daemon thread is needed
+    because asyncio and Python wait for all other threads before they end.
     """
     result: Future[Result] = Future()
     result.set_running_or_notify_cancel()  # cancelling the caller must not cancel it

@@ -1,4 +1,4 @@
-"""The interface through which parts of the dashboard use the app: to show messages, dialogs and frames."""
+"""The interface of the app for the objects that carry out keys: they show messages, dialogs and frames through it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Then = Callable[[Reply | None], None] | Callable[[Reply | None], Awaitable[None]
 
 
 class Dashboard(Protocol):
-    """Interface of the app: the methods that its parts may call."""
+    """Interface of the app for the objects that carry out keys."""
 
     @property
     def palette(self) -> Palette:
@@ -24,13 +24,15 @@ class Dashboard(Protocol):
         """Show a message in the key bar for a few seconds; "" removes the current one."""
 
     def show_answer(self) -> None:
-        """Show a frame now, and another as soon as the source has answered."""
+        """Draw the screen now, and again as soon as the run's source has answered."""
 
     def ask(self, dialog: ModalScreen[Reply], then: Then[Reply]) -> None:
-        """Open a dialog over the screen; `then` receives its answer, or None if the user left it without one."""
+        """Open a dialog over the screen. `then` receives the user's answer, or None if the user left the dialog without
+        an answer.
+        """
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that takes a while without blocking the screen."""
+        """Run a coroutine that takes a while, without blocking the screen."""
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy a text to the terminal's clipboard, if the terminal supports that."""

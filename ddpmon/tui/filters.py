@@ -1,6 +1,6 @@
-"""Filters the listed ranks by terms, all of which must hold.
+"""Filters the listed ranks by terms. A listed rank satisfies every term of the filter.
 
-Each line shows a term, its meaning, and its longer form if it has one:
+Each line shows a term, its meaning, and the longer form that some terms have:
 
 13  0-7,12       these ranks                           rank:0-7
 n1               hosts whose name contains this        host:n1

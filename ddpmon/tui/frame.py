@@ -54,7 +54,9 @@ SEVERITY_ROLES = {"info": "text", "warn": "warn", "critical": "bad"}
 
 
 def arriving(snapshot: Snapshot) -> bool:
-    """Return whether no rank has a measured step yet, so that screens show the stage of each rank instead."""
+    """Return whether no rank has a measured step yet. Screens then show the stage of each rank instead of
+    measurements.
+    """
     return not snapshot.loss_series.seconds and all(rank.own_ms is None for rank in snapshot.ranks)
 
 
@@ -71,9 +73,9 @@ class Frame:
     silent_s: float = 0.0
     """Seconds since the hub's last answer, if it should be answering."""
     refused: str = ""
-    """Reason why the hub's last message is not shown; "" if it is shown."""
+    """Reason why the hub's last message is not shown; "" if the message is shown."""
     behind_s: float | None = None
-    """Seconds by which the newest snapshot is newer than this one; None if the screen is not frozen."""
+    """Seconds by which the newest snapshot is newer than the shown snapshot; None if the screen is not frozen."""
     can_stop: bool = False
     stopping: bool = False
     """True if the run was asked to stop, from here or elsewhere."""
@@ -84,17 +86,17 @@ class Frame:
     view: ViewName = ViewName.WORLD
     """The screen that is shown."""
     filter: Filter | None = None
-    """Filter of the listed ranks; None lists all."""
+    """Filter of the listed ranks; None lists all ranks."""
     series: SeriesView | None = None
     """The requested series. It is from the newest snapshot even on a frozen screen, because past values do not change.
     """
     cursor: TapePosition | None = None
-    """Position in a recording that is being played; None if there is none."""
+    """Position in a recording that is being played; None if no recording plays."""
     where: str = ""
-    """Name of the run's machine; "" is this machine."""
+    """Name of the run's machine; "" stands for this machine."""
     trouble: str = ""
-    """Reason why no data arrives, such as a lost connection to the machine; "" if data arrives or the hub is at
-    fault."""
+    """Reason why no data arrives, such as a lost connection to the machine. "" if data arrives, or if the hub is silent
+    although it can be reached."""
 
     @property
     def ranks(self) -> list[RankView]:

@@ -14,7 +14,7 @@ from ddpmon.tui.views import title
 _HUB_STARTS_S = 10.0
 """Seconds after which the hub's first answer is late enough to tell the user."""
 _Item = tuple[int, Line]
-"""(priority, pieces): if space is short, the item with the highest number is dropped first."""
+"""(drop order, pieces): if space is short, the item with the highest drop order is dropped first."""
 
 
 _ATTACHED = ("", "text")
@@ -22,7 +22,9 @@ _ATTACHED = ("", "text")
 
 
 def _join(items: list[_Item], width: int) -> Line:
-    """Join as many items as fit, with two spaces between them, or one before an item that starts with `_ATTACHED`."""
+    """Join as many items as fit. There are two spaces between items, but only one before an item that starts with
+    `_ATTACHED`.
+    """
     fitting = list(items)
     while len(fitting) > 1 and line_width(_glue(fitting)) > width:
         fitting.remove(max(fitting, key=lambda item: item[0]))
@@ -62,7 +64,7 @@ def state_line(frame: Frame, width: int) -> Line:
 
 
 def _replay(frame: Frame, wide: bool) -> list[_Item]:
-    """Return the items for a recording that plays: ↺ REPLAY 2m14s ━━━━── 10m32s x4."""
+    """Return the items of the first line while a recording plays: ↺ REPLAY 2m14s ━━━━── 10m32s x4."""
     cursor, badge = frame.cursor, BADGES["replay"]
     if cursor is None:
         return []
@@ -104,7 +106,7 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
         items.append((3, [(f"exit {run.exit_code}", "strong")]))
     if not ended and snapshot.eta_s is not None and frame.cursor is None:
         items.append((6, [(f"ETA {numbers.duration(snapshot.eta_s)}", "muted")]))
-    # How long a job ran before the attach is unknown.
+    # For an attached job, the time that it ran before the attach is unknown.
     if ended and run.ended_at is not None and run.started_at:
         verb = "watched" if run.attached else "took"
         items.append((6, [(f"{verb} {numbers.duration(run.ended_at - run.started_at)}", "muted")]))
@@ -115,7 +117,7 @@ def _progress(snapshot: Snapshot, frame: Frame, wide: bool) -> list[_Item]:
 
 
 def _stand_in(frame: Frame) -> tuple[str, str] | None:
-    """Return (sentence, role) of the message that replaces the verdict; None if the verdict is shown."""
+    """Return (sentence, colour role) of the message that replaces the verdict; None if the verdict is shown."""
     snapshot = frame.snapshot
     if frame.refused and not frame.ended:
         return plain_text(frame.refused), "bad"
@@ -137,7 +139,7 @@ def _stand_in(frame: Frame) -> tuple[str, str] | None:
 
 
 def sentence(frame: Frame) -> tuple[str, str, str]:
-    """Return the verdict or the message that replaces it: (its lead, which names its subject; the rest; its role)."""
+    """Return the verdict, or the message that replaces it, as (beginning that names the subject, rest, colour role)."""
     stand_in, snapshot = _stand_in(frame), frame.snapshot
     if stand_in is not None or snapshot is None:
         text, role = stand_in or ("", "text")
@@ -152,7 +154,7 @@ def sentence(frame: Frame) -> tuple[str, str, str]:
 
 
 def verdict_line(frame: Frame, width: int) -> Line:
-    """Return the verdict, cut after a clause or word, with the numbers of further findings and of lost records."""
+    """Return the verdict, cut after a clause or word, then the number of further findings and of lost records."""
     lead, rest, role = sentence(frame)
     tail: Line = []
     if frame.snapshot is not None:
@@ -167,12 +169,14 @@ def verdict_line(frame: Frame, width: int) -> Line:
     text = cut_sentence(lead + rest, width - line_width(tail))
     if role not in {"warn", "bad"}:
         return [(text, role), *tail]
-    # The lead names the culprit, so it stands out from the rest of the sentence.
+    # The lead names the culprit, so only the lead has the colour of the severity.
     return [(text[: len(lead)], role), (text[len(lead) :], "text"), *tail]
 
 
 def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
-    """Return the five numbers. Each has the same width whatever its value, so that none moves."""
+    """Return the items of the third line: five numbers about the run. A number's width does not depend on its value, so
+    that the numbers do not move.
+    """
     arrow = {True: "↓", False: "↑", None: " "}[snapshot.loss_falls]
     on_gpu = snapshot.gpu_percent is not None or any(rank.device.startswith("cuda") for rank in snapshot.ranks)
     rate = f"{numbers.short(snapshot.samples_per_s):>5}"
@@ -198,11 +202,13 @@ def number_items(snapshot: Snapshot, width: int) -> list[_Item]:
 
 
 _ARRIVAL = ("importing", "imported", "group", "model", "training")
-"""Names of the stages up to the end of the first step, short enough for the head."""
+"""Short names of the first five STAGES of a rank, for a head of less than 110 columns."""
 
 
 def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
-    """Return how many ranks have reached each stage, which replaces the five numbers before the first step."""
+    """Return one item for each stage before training with the number of ranks that are in it. Before the first step,
+    these items replace the five numbers.
+    """
     ranks = snapshot.ranks
     stages = [rank.stage for rank in ranks if rank.health != "missing"]
     names = [STAGE_WORDS[stage] for stage in STAGES[: len(_ARRIVAL)]] if width >= 110 else list(_ARRIVAL)
@@ -217,7 +223,9 @@ def arrival_items(snapshot: Snapshot, width: int) -> list[_Item]:
 
 
 def head(frame: Frame, width: int, height: int) -> list[Line]:
-    """Return the head's three lines; if it has more height, because nothing else fits, it uses all of it."""
+    """Return the head's three lines. On a screen that is too small for panes, the head gets more lines, and shows
+    everything in full.
+    """
     room = width - 1 if width > 20 else width
     margin: Line = [(" ", "text")] if width > 20 else []
     lines = [[*margin, *state_line(frame, room)]]
@@ -244,7 +252,7 @@ def head(frame: Frame, width: int, height: int) -> list[Line]:
 
 
 def _third(frame: Frame, width: int) -> list[_Item]:
-    """Return the items of the third line."""
+    """Return the items of the head's third line."""
     snapshot = frame.snapshot
     if snapshot is None:
         late = frame.cursor is None and frame.silent_s > _HUB_STARTS_S

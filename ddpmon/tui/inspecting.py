@@ -51,7 +51,9 @@ class Inspecting:
         await self.go(self.chosen_on)
 
     def ask_stack(self) -> None:
-        """Ask the rank for its Python stack. That changes nothing in the run, so it also works with --readonly."""
+        """Ask the rank for its Python stack. The request changes nothing in the run, so it also works with
+        --readonly.
+        """
         source = self.playback.source
         if self.playback.held is not None:
             self.dashboard.say("the screen is frozen: press space, then p")

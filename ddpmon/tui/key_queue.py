@@ -14,12 +14,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 MAX_KEY_WAIT_S = 1.0
-"""Longest wait for a key to be handled, in seconds. A dialog that closes can lose a key, which must not block the
-next."""
+"""Longest wait for a key to be handled, in seconds. A dialog that closes can lose a key, and a lost key must not block
+the next."""
 
 
 class Shown(Protocol):
-    """The parts of an app that the key queue uses to find the receiver of the next key."""
+    """The attributes of an app by which the key queue finds the receiver of the next key."""
 
     @property
     def screen(self) -> Screen[object]:
@@ -31,12 +31,13 @@ class Shown(Protocol):
 
 
 class KeyQueue:
-    """Sends each key only after the previous one took effect, so that it reaches the screen or field opened by that
-    key.
+    """Sends each key only after the previous key took effect, so that the key reaches the screen or field that the
+    previous key opened.
 
     Textual sends a key to the screen that is shown when the key arrives. The previous key, which may open or close a
     dialog, can then still be on its way through the widgets' queues to the app. Over a slow connection several keys
-    arrive at once: `x` and `s` would sort the ranks behind the question instead of stopping the run.
+    arrive at once. Without this queue, `x` (ask whether to stop) and `s` (stop) would stop nothing: the list of ranks
+    below the question would receive `s` and sort the ranks.
     """
 
     def __init__(self, app: Shown, dispatch: Callable[[events.Event], Awaitable[None]]) -> None:
@@ -45,7 +46,7 @@ class KeyQueue:
         self._dispatch = dispatch
         self._typed: deque[events.Key | events.Paste] = deque()
         self._under_way_since: float | None = None
-        """Moment at which the key that is still being handled was sent; None if there is none."""
+        """Moment at which the key that is still being handled was sent; None if no key is being handled."""
 
     @property
     def quiet(self) -> bool:
@@ -53,13 +54,13 @@ class KeyQueue:
         return not self._typed and self._under_way_since is None
 
     async def enqueue(self, event: events.Key | events.Paste) -> None:
-        """Add a key or a paste that just arrived, and send it if no other key is being handled."""
+        """Add a key or a paste that has just arrived. Send it at once if no other key is being handled."""
         self._typed.append(event)
         if self._under_way_since is None:
             await self._dispatch_next()
 
     async def give_up_waiting(self) -> None:
-        """Send the next key if the previous one was lost; call this every `MAX_KEY_WAIT_S` seconds."""
+        """Send the next key if the previous key was lost. The app calls this method every `MAX_KEY_WAIT_S` seconds."""
         if self._under_way_since is not None and time.monotonic() - self._under_way_since > MAX_KEY_WAIT_S:
             await self._dispatch_next()
 
@@ -73,7 +74,7 @@ class KeyQueue:
         _behind(target.ancestors_with_self, partial(self._taken, since, screen))
 
     async def _taken(self, since: float, screen: Screen[object]) -> None:
-        """Send the next key after the one that was sent at `since` was handled, once the current screen is ready."""
+        """Send the next key once the current screen is ready. The key that was sent at `since` has been handled."""
         if since != self._under_way_since:  # `give_up_waiting` has already sent the next key
             return
         if self._app.screen is screen:
@@ -83,7 +84,9 @@ class KeyQueue:
 
 
 def _behind(path: list[DOMNode], do: Callable[[], Awaitable[None]]) -> None:
-    """Call `do` in the last node of `path` after each node has handled the messages that are in its queue now."""
+    """Call `do` in the last node of `path`, after each node of `path` has handled the messages that are now in its
+    queue.
+    """
     node, *nodes_left = path
     if not node.call_later(partial(_behind, nodes_left, do) if nodes_left else do) and nodes_left:
         _behind(nodes_left, do)  # that node is closed

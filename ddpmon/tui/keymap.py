@@ -34,7 +34,7 @@ class Key:
     views: tuple[ViewName, ...] = tuple(ViewName)
     """The screens on which the key works."""
     opens: ViewName | None = None
-    """The screen that the key opens, if that screen has a digit."""
+    """The screen that the key opens, if that screen can be opened by a digit."""
     replay: bool | None = None
     """True restricts the key to replays, False to everything else; None allows both."""
     changes: bool = False
@@ -104,7 +104,7 @@ def _change(config: Config, setting: str, old: str, new: object, views: tuple[Vi
 
 
 def _is_key(name: str) -> bool:
-    """Return whether there is a key of this name: modifiers, then one character or a name that Textual has."""
+    """Return whether a key has this name: modifiers, then one character or one of Textual's key names."""
     match = _KEY.fullmatch(name)
     if match is None or len(match[1] or name) == 1:
         return match is not None
@@ -115,7 +115,7 @@ def _is_key(name: str) -> bool:
 
 
 def _key_name(typed: str) -> str:
-    """Return the name of a key in the table of keys; Textual accepts a single character only in bindings."""
+    """Return a key's name in the table of keys. For a single character this is Textual's long name, such as "slash"."""
     if len(typed) != 1 or typed.isalnum():
         return typed
     from textual.keys import _character_to_key
@@ -141,7 +141,7 @@ def _for_people(name: str) -> str:
 
 
 def _uses(keys: Iterable[Key]) -> Counter[tuple[ViewName, str, bool]]:
-    """Count the actions of each (screen, key, whether a recording plays)."""
+    """Count the actions of each key, by (screen, key, True if a recording plays)."""
     return Counter(
         (view, name, playing)
         for key in keys

@@ -186,7 +186,7 @@ def bindings_of_dialogs() -> list[Binding]:
 
 
 def needed_actions(view: ViewName) -> set[str]:
-    """Return the names in `screen.do(…)` that a screen's keys need, so that none of the keys is dead."""
+    """Return the names of the actions (`screen.do(…)`) that a screen must implement, because its keys call them."""
     from textual.actions import parse
 
     actions = (parse(key.action) for key in SCREEN_KEYS if view in key.views)
@@ -198,7 +198,7 @@ MANY_SCREENS = 5
 
 
 def command(key: Key, frame: Frame) -> tuple[str, str]:
-    """Return the command palette's (name, description with the key) of a key's action."""
+    """Return the entry of a key's action in the command palette: (name, description with the key)."""
     name, text = label(key, frame), key.help
     if not name and key.opens:
         name, text = VIEW_FACTS[key.opens].title, VIEW_FACTS[key.opens].question
@@ -232,7 +232,7 @@ def label(key: Key, frame: Frame) -> str:
 
 
 _UNUSED = re.compile(r"tab|backspace|delete|insert|f\d+")
-"""Names of keys that type no character, for which the user gets an answer. Modifiers such as shift are not included."""
+"""Keys that type no character, but get a message if they have no action. Modifiers such as shift get no message."""
 
 
 def idle_reason(name: str, character: str, frame: Frame) -> str:
@@ -240,7 +240,7 @@ def idle_reason(name: str, character: str, frame: Frame) -> str:
 
     Args:
         name: The key, as Textual names it.
-        character: The character that it types; "" if it types none.
+        character: The character that the key types; "" if the key types none.
         frame: The current frame.
 
     """

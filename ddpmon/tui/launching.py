@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 def launch_form(palette: Palette) -> Form:
     """Return the form that starts a run as `ddpmon run` does, filled in with the options of the last run.
 
-    The form dismisses with the started run.
+    When the form closes, it returns the started run.
     """
     last = last_launch.load_form()
     folder = last.folder
@@ -66,7 +66,7 @@ def _launch(texts: dict[str, str]) -> Run:
 
 
 def rename_form(run: Run, palette: Palette) -> Form:
-    """Return the form that renames a run, and dismisses with the renamed run."""
+    """Return the form that renames a run. When the form closes, it returns the renamed run."""
     field = Field("name", run.name, "at most 64 letters, digits, '.', '_' and '-'")
 
     def take(texts: dict[str, str]) -> Run:
@@ -206,7 +206,7 @@ class Launching:
             self._on_a_thread(lambda: removal.delete_run(run), deleted)
 
     def compare(self) -> None:
-        """Compare the run under the cursor with the marked run; if no run is marked, mark this one."""
+        """Compare the run under the cursor with the marked run. If no run is marked, mark the run under the cursor."""
         listed = self.run_list.chosen_run()
         marked = self.run_list.of(self.run_list.marked)
         if self._elsewhere("compare"):
@@ -226,9 +226,9 @@ class Launching:
             self.dashboard.ask(Compare(marked.run, listed.run, self.dashboard.palette), lambda _: None)
 
     def _elsewhere(self, verb: str) -> bool:
-        """Return whether the runs are on another machine, and if so, tell the user how to change them there.
+        """Return whether the listed runs are on another machine. If they are, show the user how to change them there.
 
-        From here, the user can only watch and stop such runs.
+        In this dashboard, the user can only watch and stop runs of another machine.
         """
         machine = plain_text(self.watched.place.name)
         if machine:
@@ -238,7 +238,9 @@ class Launching:
         return bool(machine)
 
     def _changeable(self, verb: str) -> Listed | None:
-        """Return the run under the cursor if it may be changed from here; else tell the user why not."""
+        """Return the run under the cursor if this dashboard may change it. Else show the user the reason, and return
+        None.
+        """
         listed = self.run_list.chosen_run()
         if self.readonly:
             self.dashboard.say(f"read-only: cannot {verb} runs from here")

@@ -1,8 +1,8 @@
 """Lines of styled text, with functions that cut, fill and wrap them.
 
 A line is a list of pieces (text, role): the content of a screen before colours and terminals are applied. Roles are
-names of `palette.py`, joined with "+" if two apply ("warn+select"). Everything that comes from outside (names, hosts,
-errors, verdicts) goes through `plain_text`, so that no rank can send escape sequences to the terminal.
+names of `palette.py`, joined with "+" if two apply ("warn+select"). All text from outside (names, hosts, errors,
+verdicts) goes through `plain_text`, so that no rank can send escape sequences to the terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CURSOR = "›"
 
 
 def plain_text(text: str) -> str:
-    """Replace each control character and line break in a text from outside by one visible character or space."""
+    """Replace each control character and line break in a text by one visible character or a space."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() else " " if ch.isspace() else "·" for ch in text)
@@ -113,7 +113,8 @@ def mark_selected(line: Line, first: int, end: int) -> Line:
 def under_cursor(line: Line, width: int) -> Line:
     """Return the line as shown under the cursor: in another colour, with `CURSOR` in its second or first column.
 
-    The first column of most lists shows what is wrong. If a line fills both columns, it gets only the colour.
+    `CURSOR` goes into the second column if that is free, because the first column of most lists marks problems. If both
+    columns have text, the line gets only the colour.
     """
     fitted = fit_line(line, width)
     blanks = [column for column, text in enumerate("".join(text for text, _ in fitted)[:2]) if text == " "]
@@ -129,7 +130,9 @@ def pad_text(text: str, width: int, *, left: bool = False) -> str:
 
 
 def cut_sentence(text: str, width: int) -> str:
-    """Cut a sentence to at most `width` columns, after a clause if one ends late enough, else after a word."""
+    """Cut a sentence to at most `width` columns: after a clause if that does not lose too much text, else
+    after a word.
+    """
     if cell_len(text) <= width:
         return text
     if width < 12:
@@ -145,7 +148,9 @@ def cut_sentence(text: str, width: int) -> str:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """Split a word into pieces of at most `width` columns, or of one character if it is wider, in linear time."""
+    """Split a word into pieces of at most `width` columns, in linear time. A character that is wider becomes a piece of
+    its own.
+    """
     pieces, used = [""], 0
     for character in word:
         columns = cell_len(character)
@@ -175,7 +180,9 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 
 def paragraph(text: str, width: int, role: str = "text", first: Line | None = None) -> list[Line]:
-    """Wrap a text to lines of at most `width` columns: the first one begins with `first`, the others with its width."""
+    """Wrap a text to lines of at most `width` columns. The first line begins with `first`, the others with spaces of
+    the same width.
+    """
     begin: Line = [(" ", role)] if first is None else first
     rest: Line = [(" " * line_width(begin), role)]
     rows = wrap_text(plain_text(text), width - line_width(begin))

@@ -1,8 +1,8 @@
 """Notifies the user outside the dashboard when a run gets worse or ends: by a bell or a desktop notification.
 
 Terminals have no common way to notify. OSC 9 comes from iTerm, and kitty, WezTerm, Ghostty and Windows Terminal adopted
-it. OSC 777 comes from rxvt, and foot and the terminals of GNOME adopted it. A terminal that knows neither shows
-nothing.
+it. OSC 777 comes from rxvt, and foot and the terminals of GNOME adopted it. A terminal that supports neither of the two
+shows nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ _STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER
 _SEVERITIES = {"warn": _LOOK, "critical": _GRAVE}
 _BELL, _ESCAPE, _END = "\x07", "\x1b", "\x1b\\"
 _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}
-"""OSC number for each terminal that must get only one of the two sequences, because it would show both or print one."""
+"""OSC number for each terminal that must get only one of the two sequences. Such a terminal would show both, or print
+one of them as text."""
 
 
 def severity_level(snapshot: Snapshot) -> int:
-    """Return the severity of a run's state as a number. An ended run has the highest, because its state is final."""
+    """Return the severity of a run's state as a number. An ended run has the highest number, because its state is
+    final.
+    """
     grade = _STATES.get(snapshot.state)
     if grade is None:
         grade = max(_SEVERITIES.get(snapshot.severity, _WELL), _LOOK if snapshot.state == "slow" else _WELL)
@@ -36,8 +39,8 @@ class Worsening:
     """Detects when the watched run gets worse."""
 
     def __init__(self, *, begun: bool) -> None:
-        """Start without a snapshot. `begun` is true if this command started the run; then even the first one can
-        notify.
+        """Start without a snapshot. `begun` is true if this command started the run. Then even the first snapshot can
+        cause a notification.
         """
         self._standing: int | None = _WELL if begun else None
         self._run = ""
@@ -60,7 +63,7 @@ def notification_sequence(way: str, snapshot: Snapshot, environ: Mapping[str, st
 
     Args:
         way: The value of `--notify`.
-        snapshot: The snapshot that is news.
+        snapshot: The snapshot of which the user is notified.
         environ: The environment variables that identify the terminal.
 
     """
@@ -70,7 +73,7 @@ def notification_sequence(way: str, snapshot: Snapshot, environ: Mapping[str, st
     last = snapshot.events[-1].text if snapshot.events else snapshot.state
     title = plain(f"ddpmon {snapshot.run.name}")[: MAX_NOTIFICATION_CHARS // 4]
     body = plain(snapshot.verdict or last)[:MAX_NOTIFICATION_CHARS]
-    # ConEmu could run a text that begins with a number as a command. A semicolon ends a title.
+    # ConEmu could run a text that begins with a number as a command. A semicolon would end the title.
     texts = {"9": f"9;{title}: {body}", "777": f"777;notify;{title.replace(';', ',')};{body.replace(';', ',')}"}
     protocol = _protocol(environ)
     for number, text in texts.items():

@@ -38,19 +38,22 @@ _STYLES = {
 }
 """Style of each role on dark, on light, and in the terminal's own sixteen colours.
 
-There, a colour without a meaning is the terminal's own foreground, because bright black is invisible in some schemes.
-"""
+With sixteen colours, roles that signal nothing use the terminal's own foreground colour, because bright black is
+invisible in some colour schemes."""
 _DARK, _LIGHT, _ANSI = (dict(zip(_STYLES, styles, strict=True)) for styles in zip(*_STYLES.values(), strict=True))
 _NONE = {name: " ".join(word for word in style.split() if word in {"bold", "reverse"}) for name, style in _ANSI.items()}
 
 ROLES = tuple(_STYLES)
 
 ANSI_THEME = "ansi-dark"
-"""Textual's theme of the terminal's own sixteen colours and background, which suits light terminals as well."""
+"""Textual's theme with the terminal's own sixteen colours and background. It suits light terminals as well as dark
+ones."""
 
 
 def _theme(name: str, colours: Mapping[str, str], background: str, panel: str, *, dark: bool) -> Theme:
-    """Return a Textual theme in the same colours, for what Textual draws itself, such as the command palette."""
+    """Return a Textual theme in the dashboard's colours, for the parts that Textual draws itself, such as the command
+    palette.
+    """
     hues = {role: colours[role].split()[-1] for role in ("info", "warn", "bad", "ok", "text")}
     return Theme(
         name=name, primary=hues["info"], warning=hues["warn"], error=hues["bad"], success=hues["ok"],
@@ -84,7 +87,7 @@ def theme_name(choice: str) -> str:
 
 
 def chosen_theme(environment: Mapping[str, str]) -> str | None:
-    """Return the theme in DDPMON_THEME, else the light one if the terminal has a light background, else None.
+    """Return the theme in DDPMON_THEME, else the light theme if the terminal has a light background, else None.
 
     Some terminals (rxvt, Konsole, iTerm2) set COLORFGBG to "foreground;background".
 
@@ -109,7 +112,7 @@ def first_theme(textuals: str, environment: Mapping[str, str], remembered: objec
     Args:
         textuals: The theme that Textual would choose.
         environment: The environment variables of this process.
-        remembered: The theme that the user chose last in a dashboard; None if there is none.
+        remembered: The theme that the user chose last in a dashboard; None if the user has chosen no theme.
         few_colours: True if the terminal has at most 16 colours.
 
     """

@@ -60,8 +60,8 @@ async def draw_until(
         size: Columns and lines of its screen.
         keys: Keys that are pressed first, as Textual names them.
         look: Inspects the screen after each frame, and may take its picture; returns true to end the dashboard.
-        frames: Maximum number of frames; None: as many as the time allows.
-        within_s: Longest time for the frames, in seconds, if they are not counted.
+        frames: Maximum number of frames; None for as many as fit into `within_s`.
+        within_s: Longest time for all frames in seconds, if `frames` is None.
         pause_s: Seconds between two frames.
 
     """
@@ -86,7 +86,9 @@ async def draw_until(
 
 
 def completeness_check(app: ShowingApp) -> Callable[[], bool]:
-    """Return a `look` that returns true once the screen has had all its parts for `WHOLE_FRAMES` frames."""
+    """Return a function for `look` in `draw_until`. It returns true once the screen has had all its parts for
+    `WHOLE_FRAMES` frames.
+    """
     frames = 0
 
     def look() -> bool:
@@ -99,7 +101,7 @@ def completeness_check(app: ShowingApp) -> Callable[[], bool]:
 
 
 def drawable(picture: str) -> str:
-    """Return an SVG in a font of this machine, with braille as drawn dots, because rsvg-convert needs both."""
+    """Return an SVG that rsvg-convert can draw: with a font of this machine, and braille characters drawn as dots."""
     drawn = _TEXT.sub(_with_dots, picture).replace("font-size: 20px", f"font-size: {CELL_WIDTH / ADVANCE:.3f}px")
     drawn = re.sub(r"font-family: '[^;]*;", f"font-family: '{FONT}';", drawn)
     return drawn.replace("font-family: arial", f"font-family: '{FONT}'")

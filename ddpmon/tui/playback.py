@@ -10,14 +10,17 @@ from ddpmon.messages import Snapshot
 from ddpmon.source import Source, TapePosition
 
 HISTORY_SNAPSHOTS = 240
-"""Largest number of snapshots that are kept to step back through: two minutes, or less if HISTORY_RANKS is exceeded."""
+"""Largest number of past snapshots in memory, to which the user can go back: two minutes, or less if HISTORY_RANKS is
+exceeded."""
 HISTORY_RANKS = 8192
-"""Maximum number of ranks in all kept snapshots together, so that a large world takes no more memory."""
+"""Largest number of ranks in all past snapshots together, so that a large world needs no more memory."""
 MIN_HISTORY_SNAPSHOTS = 4
 
 
 class Playback:
-    """Position in a source. A recording moves by itself; the latest snapshots of a live run are kept."""
+    """Position in a run's source. A recording moves on by itself; of a live run, the latest snapshots stay
+    in memory.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -70,7 +73,7 @@ class Playback:
 
     @property
     def cursor(self) -> TapePosition | None:
-        """Return the position in a recording, in whole seconds; None if no recording plays."""
+        """Return the position in a recording, rounded to seconds; None if no recording plays."""
         if self.source.tape is None:
             return None
         cursor = self.source.tape.cursor
@@ -84,7 +87,7 @@ class Playback:
             self.held = self.newest if self.held is None else None
 
     def skip(self, by: int) -> None:
-        """Move back (-1) or forward (1) by a part of a recording, or by a snapshot of a live run."""
+        """Move back (-1) or forward (1) by a part of a recording or, in a live run, by one snapshot."""
         if self.source.tape is not None:
             self.source.tape.skip(by)
         elif self.shown is not None:
@@ -100,7 +103,9 @@ class Playback:
         return ""
 
     def _hold_at_event(self, shown: Snapshot, by: int) -> str:
-        """Hold the first snapshot that shows the previous or next event; return why that is impossible, or ""."""
+        """Show the first snapshot with the previous or next event, and hold it. Return why that is
+        impossible, or "".
+        """
         times = [snapshot.at for snapshot in self._history]
         current = bisect_left(times, shown.at)
         first_shown = {bisect_left(times, event.at) for event in self._history[-1].events if event.at > times[0]}

@@ -1,4 +1,4 @@
-"""Remembers what the user changed in the dashboard (sort, chart, marks, theme) for the next dashboard."""
+"""Saves choices that the user made in the dashboard (sort, chart, marks, theme) for the next dashboard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Preferences:
         except UnsafePathError as error:
             self.values, self.trouble = {}, str(error)
         self._now: dict[str, object] | None = None
-        """The choices at the last frame; None before the first frame."""
+        """The choices by name at the last frame; None before the first frame."""
 
     def update(self, now: Mapping[str, object]) -> None:
         """Save the choices that differ from those at the last frame."""

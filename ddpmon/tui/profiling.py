@@ -24,7 +24,9 @@ Request = tuple[list[int], int]
 
 
 def profile_form(palette: Palette) -> Form:
-    """Return the form that asks which ranks to profile, and for how many steps; it dismisses with both."""
+    """Return the form that asks which ranks to profile, and for how many steps. When the form closes, it
+    returns both.
+    """
     ranks = Field("ranks", "", PROFILING_COST, "the slow rank and one of the others; or as in 2,0")
     steps = Field("steps", "5", f"1 to {MAX_PROFILED_STEPS}. {PROFILING_COST}")
 
@@ -41,7 +43,7 @@ class _Operators(Text):
     """The operators of a profile; until the profile arrives, a message that the dashboard is waiting for it."""
 
     def __init__(self, before: int) -> None:
-        """Wait for a profile with a higher number than `before`, which is the number of the last profile."""
+        """Wait for a profile with a higher number than `before`, the number of the previous profile."""
         super().__init__()
         self._before = before
 

@@ -7,7 +7,7 @@ from ddpmon.tui.frame import finite_or_none
 from ddpmon.tui.lines import Line
 
 GRADES = tuple(zip(reversed(HEAT_LEVELS[1:]), "█▆▃", ("bad", "warn", "text"), strict=True))
-"""Marks for the excess of a rank's own time over the others' median: (minimum excess, glyph, role)."""
+"""Marks for the excess of a rank's own time over the others' median: (minimum excess as a fraction, glyph, role)."""
 
 _MARKS = "".join(f"  {mark} {least:.0%}" for least, mark, _ in reversed(GRADES))
 LEGEND: Line = [
@@ -37,7 +37,7 @@ def heard(rank: RankView) -> bool:
 
 
 def state_grade(rank: RankView) -> tuple[int, str, str]:
-    """Return (order, glyph, role) of a rank's state: the higher the order, the more the rank needs attention."""
+    """Return (order, glyph, role) of a rank's state. The higher the order, the more attention the rank needs."""
     if has_failed(rank):
         return (8, "✖", "muted") if dragged_along(rank) else (9, "✖", "bad")
     if not heard(rank):
@@ -59,7 +59,7 @@ def accused_ranks(snapshot: Snapshot) -> frozenset[int]:
 
 
 def problem_marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
-    """Return (glyph, role) for the rank table's first column, blank if the rank has no problem."""
+    """Return (glyph, role) for the rank table's first column. The glyph is blank if the rank has no problem."""
     order, glyph, role = state_grade(rank)
     if order >= 8:
         return glyph, role

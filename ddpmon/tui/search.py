@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from ddpmon.exception_text import EXCEPTION
 
 MAX_SEARCH_S = 0.5
-"""CPU seconds that a search of all lines may take, because expressions such as (a+)+$ can take longer than anyone
-waits."""
+"""CPU seconds that a search of all lines may take. Expressions such as (a+)+$ could take longer than anyone waits."""
 
 
 class SearchError(ValueError):
@@ -21,7 +20,7 @@ class SearchError(ValueError):
 
 @dataclass(frozen=True)
 class Search:
-    """A regular expression and its name on the screen; no text means no search."""
+    """A regular expression and the text that names it on the screen. If the text is empty, there is no search."""
 
     text: str = ""
     pattern: re.Pattern[str] = re.compile("(?!)")

@@ -1,4 +1,4 @@
-"""The dashboard's screens, colours and frames. It shows a source and keeps no data of its own."""
+"""The dashboard's screens, colours and frames. The dashboard shows the data of a source, and has none of its own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ SNAPSHOT_POLL_S = 0.02
 POLLS = 50
 """Interval in seconds and number of polls of the source after a key that sent it a request."""
 SWITCH_S = 0.01
-"""Seconds for which Textual may hold back a new screen's updates. Short, because our screens are complete at once."""
+"""Seconds for which Textual may hold back a new screen's updates. The time is short, because our screens are complete
+at once."""
 NOTICE_FRAMES = 6
 """Number of frames for which a short message stays in the key bar."""
 CHARACTERS_PER_FRAME = 6
@@ -64,7 +65,7 @@ class Notice:
         self._text, self._frames_left = text, max(NOTICE_FRAMES, len(text) // CHARACTERS_PER_FRAME)
 
     def next_frame(self) -> None:
-        """Count down the frames that are left for the message."""
+        """Reduce the number of frames for which the message stays."""
         if self._frames_left:
             self._frames_left -= 1
 
@@ -102,7 +103,7 @@ class ShowingApp(App[None]):
         place: Place | None = None,
         preferences: Preferences | None = None,
     ) -> None:
-        # Textual turns NO_COLOR into greys, unless it may use the terminal's own colours; then it uses no colours.
+        # With NO_COLOR, Textual draws in greys, unless it may use the terminal's own colours. Then it uses no colours.
         self.DEFAULT_MODE = ViewName(config.current().get("first_screen"))  # type: ignore[misc]  # Textual reads this
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
@@ -137,7 +138,7 @@ class ShowingApp(App[None]):
         self.make_parts()
 
     def make_parts(self) -> None:
-        """Make the parts that carry out keys."""
+        """Make the objects that carry out keys."""
 
     @property
     def view_name(self) -> ViewName:
@@ -189,7 +190,7 @@ class ShowingApp(App[None]):
         self.show()
 
     def _remember(self) -> None:
-        """Save what the user changed since the last frame, for the next dashboard."""
+        """Save the choices that the user changed since the last frame, for the next dashboard."""
         if self._preferences is None:
             return
         chosen = {
@@ -204,7 +205,7 @@ class ShowingApp(App[None]):
             self._preferences.trouble = ""
 
     def show_answer(self) -> None:
-        """Show a frame now, and another as soon as the source has answered."""
+        """Draw the screen now, and again as soon as the run's source has answered."""
         self.tick()
         self._await_answer()
 
@@ -214,8 +215,8 @@ class ShowingApp(App[None]):
         self._answer = self.set_interval(SNAPSHOT_POLL_S, self._poll_source, repeat=POLLS)
 
     def _request_view_again(self) -> None:
-        """Request the current screen's parts again after its first frame, because some depend on what that frame
-        shows.
+        """Request the current screen's parts again after its first frame, because some requests depend on that frame's
+        content.
         """
         self.playback.source.request_view(self.view_request)
         if self.view_request != ViewRequest():
@@ -281,11 +282,13 @@ class ShowingApp(App[None]):
         self.show()
 
     def ask(self, dialog: ModalScreen[Reply], then: Then[Reply]) -> None:
-        """Open a dialog over the screen; `then` receives its answer, or None if the user left it without one."""
+        """Open a dialog over the screen. `then` receives the user's answer, or None if the user left the dialog without
+        an answer.
+        """
         self.push_screen(dialog, then)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that takes a while without blocking the screen."""
+        """Run a coroutine that takes a while, without blocking the screen."""
         self.run_worker(work)
 
     def delay_update(self, delay: float = SWITCH_S) -> None:

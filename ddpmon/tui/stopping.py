@@ -33,7 +33,9 @@ class Stopping:
 
     @property
     def can_stop(self) -> bool:
-        """Return whether `stop` would ask the user, rather than say why it cannot."""
+        """Return whether a run can be stopped now, so that `stop` asks the user instead of showing why it is
+        impossible.
+        """
         listed = self.under_cursor()
         if self.watched.other_run(listed) is None:
             return self._can_stop_watched

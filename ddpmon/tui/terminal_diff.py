@@ -35,9 +35,10 @@ def _codes(style: Style, system: ColorSystem) -> _Codes:
 
 
 class _StripWriter:
-    """Writes strips one after another, each starting from the style in which the last one ended.
+    """Writes strips one after another. A strip begins in the style in which the strip before it ended.
 
-    All text for the terminal comes through here, also that of Textual's own widgets, and loses its control characters.
+    All text for the terminal goes through this class, including that of Textual's own widgets. Its control characters
+    are removed.
     """
 
     def __init__(self, console: Console, *, ascii_only: bool) -> None:
@@ -72,7 +73,7 @@ class _StripWriter:
         self._now = codes
 
     def text(self) -> str:
-        """Return all that was written, ending in the plain style."""
+        """Return all text that was written. The text ends in the plain style."""
         self._to(_PLAIN)
         return "".join(self._written)
 
@@ -116,7 +117,9 @@ class _Whole(LayoutUpdate):
 
 
 def smaller_update(update: RenderableType | None, *, ascii_only: bool = False) -> RenderableType | None:
-    """Return the same update in fewer bytes; `ascii_only` replaces all other characters by ASCII."""
+    """Return the same screen update in fewer bytes. With `ascii_only`, all other characters are replaced by ASCII
+    characters.
+    """
     made: _Parts | _Whole
     if type(update) is ChopsUpdate:
         made = _Parts(update.chops, update.spans, update.chop_ends)

@@ -34,7 +34,7 @@ class ViewFacts:
     question: str = ""
     """The question that the screen answers."""
     lists: bool = True
-    """True if the screen has lines to move through."""
+    """True if the screen has lines through which the cursor moves."""
     ranks: bool = False
     """True if a line is a rank, which the user can inspect."""
     filtered: bool = False

@@ -32,7 +32,7 @@ class Watched:
     """The run that is shown, and the runs that were asked to stop."""
 
     def __init__(self, source: Source, place: Place) -> None:
-        """Show `source`, which the caller closes. Sources that are opened here are closed here."""
+        """Show `source`, which the caller closes. Sources that `open` opens are closed by `close`."""
         self.place = place
         self.playback = Playback(source)
         self._first = source
@@ -41,10 +41,10 @@ class Watched:
         self.opening: Run | None = None
         """The run that is being opened, while the previous one is still shown."""
         self._stopping: set[str] = set()
-        """Runs that were asked to stop, each by its id as `_name` returns it."""
+        """Ids of the runs that were asked to stop; "" stands for the caller's run."""
 
     def _name(self, other: Run | None) -> str:
-        """Return the id of `other`, or of the shown run if None; return "" for the caller's run."""
+        """Return the id of `other`, or of the shown run if `other` is None. Return "" for the caller's run."""
         if other is None:
             return self._id
         first = self._first.snapshot()
@@ -73,7 +73,7 @@ class Watched:
         return True
 
     def close(self) -> None:
-        """Close the source that was opened here, if there is one."""
+        """Close the source that `open` opened, if there is one."""
         if not self.is_first:
             self.playback.source.close()
 
@@ -98,7 +98,7 @@ class Watched:
 
     @property
     def run(self) -> Run | None:
-        """Return the run that is shown; None if it is not a run of this machine."""
+        """Return the run that is shown; None if the run is not on this machine."""
         newest = self.playback.newest
         if newest is None or self.place.name:
             return None
@@ -141,7 +141,7 @@ class Watched:
 
     @property
     def notice(self) -> str:
-        """Return the message for the key bar when there is no other; "" if there is none."""
+        """Return the message that the key bar shows if there is no other message; "" if there is none at all."""
         held, newest = self.playback.held, self.playback.newest
         if self.opening is not None:
             return f"opening {plain_text(self.opening.name)}…"
@@ -155,7 +155,9 @@ class Watched:
 
     @property
     def outcome(self) -> Outcome:
-        """Return whether the run that the dashboard was opened on was running, stopping or ended at the end."""
+        """Return whether the run on which the dashboard was opened is running, stopping or ended, when the
+        user leaves.
+        """
         if Frame(self._first.snapshot()).ended:
             return Outcome.ENDED
         return Outcome.STOPPING if "" in self._stopping else Outcome.DETACHED
