@@ -1,1 +1,1 @@
-"""The processes and devices of ranks, beside their steps: how they start, hang and fail, and under which conditions."""
+"""The processes and devices of ranks: how they start, hang and fail, and under which conditions they run."""

@@ -1,7 +1,7 @@
 """Find the cause of a late rank: a measurement of its process or devices that differs from those of its peers.
 
-A cause is named only if it distinguishes the rank from its peers, can account for half of its lateness, and began when
-the rank became late. A difference that began before or later is only a remark.
+A cause is named only if it distinguishes the rank from its peers, can account for half of the rank's lateness, and
+began when the rank became late. A difference that began at another time is mentioned, but not named as the cause.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Cause:
     """The conclusion from the fact and the next step, as the rest of that sentence."""
     evidence: dict[str, Any] = field(default_factory=dict)
     began: Literal["with", "apart", "unknown"] = "with"
-    """"with": it began together with the lateness; "apart": at another time, so that it is only a remark; "unknown": it
-    is not known when."""
+    """"with": the difference began together with the lateness. "apart": it began at another time, so it is mentioned
+    but not called the cause. "unknown": its beginning is unknown."""
     ms: float = inf
-    """Time of a step that the cause can account for; inf: any time."""
+    """Time per step in ms for which the cause can account; inf: any time."""
 
     @property
     def advice(self) -> str:
-        """Return the sentences that stand below the finding."""
+        """Return the sentences about the cause that follow the text of the finding."""
         if self.began == "with":
             return f"{self.fact}: {self.conclusion}."
         when = (
@@ -89,7 +89,8 @@ class Lateness:
     host: str = ""
     """The host if all of its ranks are late and must be distinguished from other hosts; "" for a single rank."""
     began_us_ago: tuple[int, int] | None = None
-    """The earliest and latest moment at which it may have begun, in µs before the latest step; None: with the run."""
+    """The earliest and latest moment at which the lateness may have begun, in µs before the latest step; None: the
+    start of the run."""
 
     @property
     def who(self) -> str:
@@ -112,7 +113,8 @@ def find_cause(
 ) -> Cause | None:
     """Return the cause of late ranks, a single rank or all ranks of a host; None if none is known.
 
-    If there are several causes, the most certain one is returned; a remark is returned only if there is no cause.
+    If there are several causes, return the most certain. Return a difference that began at another time only without
+    one.
 
     Args:
         late: The slowdown to explain.

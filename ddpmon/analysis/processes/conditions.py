@@ -24,13 +24,13 @@ class Conditions:
     major_faults_per_s: float | None = None
     read_bytes_per_s: float | None = None
     swapped_bytes: int = 0
-    """Memory in swap when the rank's stack was last sampled; 0: none, or not sampled."""
+    """Bytes of memory in swap when the rank's stack was last sampled; 0: no memory in swap, or never sampled."""
     gpu_clock_mhz: float | None = None
     gpu_temperature_c: float | None = None
     gpu_throttled: tuple[str, ...] = ()
     """Reasons for which the rank's GPU reduced its clocks for at least half of the time."""
     starved: Sequence[float] = ()
-    """`starved_share` in each second in which it was measured."""
+    """Values of `starved_share`, one for each second in which it was measured."""
     cores: int = 0
     """Number of cores that the process could run on when it started; 0: unknown."""
     affinity: frozenset[int] = frozenset()
@@ -40,9 +40,9 @@ class Conditions:
     worker_cores: frozenset[int] = frozenset()
     """The cores that the rank's DataLoader workers may run on; empty: unknown."""
     loader_workers: int | None = None
-    """Number of workers of the DataLoader from which the rank read most."""
+    """Number of workers of the DataLoader from which the rank read the most batches."""
     loader_pinned: bool | None = None
-    """True if the batches of that DataLoader lie in pinned memory; None: not for a GPU, or unknown."""
+    """True if the batches of the DataLoader with the most reads are in pinned memory; None: no GPU, or unknown."""
     io_wait_share: float | None = None
     """Share of the time in which some process of the host waited for storage."""
     device_name: str = ""
@@ -50,14 +50,14 @@ class Conditions:
     other_program: str = ""
     """The program outside this run that holds the most memory of the rank's GPU: "pid 4711 (vllm)"; "": none."""
     cpu_rivals: CpuRivals = field(default_factory=CpuRivals)
-    """Programs and quotas that took the rank's cores when it last waited for one."""
+    """Programs and CPU quotas that took the rank's cores when the rank last waited for a core."""
     means: Mapping[str, float] = field(default_factory=dict)
-    """Means of the quantities that kinds of findings name as evidence, by name; unmeasured ones are absent."""
+    """Means of the quantities that kinds of findings use as evidence, by name. Unmeasured quantities are absent."""
     around: Callable[[int, int], tuple[Conditions | None, Conditions | None]] = field(
         default=lambda *_: (None, None), compare=False, repr=False
     )
-    """Returns the means of the samples before one moment, and of those after another; None where there are no samples.
-    Moments are given in microseconds before the latest step."""
+    """Returns the mean conditions before a first moment and after a second moment; None where there are no samples.
+    Both moments are in microseconds before the latest step."""
 
 
 SAMPLED_FIELDS = (
@@ -68,7 +68,7 @@ SAMPLED_FIELDS = (
 
 
 def typical_conditions(them: Sequence[Conditions]) -> Conditions:
-    """Combine the conditions of ranks into one: medians of measurements, and the throttling that half of them have."""
+    """Combine the conditions of ranks into one: medians of measurements, and throttling that half of the ranks have."""
     throttled = Counter(one.gpu_throttled for one in them if one.gpu_throttled).most_common(1)
     workers = [one.loader_workers for one in them if one.loader_workers is not None]
     names = {one.device_name for one in them}
@@ -94,7 +94,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
     """Return the finding with further evidence: medians of quantities over its ranks and over their peers.
 
     Args:
-        finding: The finding; without ranks it is about all of them.
+        finding: The finding. If it names no ranks, it is about all ranks.
         quantities: Names of the quantities to add.
         conditions: Conditions of each rank.
 
@@ -110,7 +110,7 @@ def with_means(finding: Finding, quantities: Sequence[str], conditions: Mapping[
 
 
 def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[str, int] | None:
-    """Return the host whose ranks are exactly the late ones, with its number of ranks; None if there is none."""
+    """Return the host whose ranks are exactly the late ranks, and its number of ranks; None if there is none."""
     hosts = {by_rank[rank].host for rank in late if rank in by_rank}
     everywhere = {one.host for one in by_rank.values()}
     if len(hosts) != 1 or len(everywhere) < 2 or not all(rank in by_rank for rank in late):
@@ -121,6 +121,6 @@ def lone_host(late: Sequence[int], by_rank: Mapping[int, Conditions]) -> tuple[s
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that were measured; None if none were."""
+    """Return the median of the values that were measured; None if no value was measured."""
     measured = [value for value in values if value is not None]
     return float(median(measured)) if measured else None

@@ -8,16 +8,16 @@ from ddpmon.analysis.statistics.excess import EXPLAINS
 from ddpmon.messages import CpuRivals
 
 LISTED_PROGRAMS = 3
-"""Number of programs that a sentence names; further ones take less of the cores."""
+"""Maximum number of programs that a sentence names. Further programs use less of the cores."""
 
 
 class Rival(NamedTuple):
     """Words that name the reason why a rank gets no core; all are empty if it is unknown."""
 
     by: str = ""
-    """Words to follow the share of the time: " by tar"."""
+    """Words that follow the share of the time in a sentence: " by tar"."""
     where: str = ""
-    """Words to follow the whole sentence: " beside tar"."""
+    """Words that follow the whole sentence: " beside tar"."""
     advice: str = ""
     """The next step, as a sentence without its full stop, which the caller adds."""
     is_quota: bool = False
@@ -42,7 +42,7 @@ MORE_QUOTA = "raise the limit (cpu.max of its cgroup), or start fewer ranks and 
 
 
 def rivals_facts(rivals: CpuRivals) -> dict[str, Any]:
-    """Return the facts of a report about what takes a rank's cores."""
+    """Return the programs and the CPU quota that take a rank's cores, as facts for a report."""
     facts: dict[str, Any] = {"programs": [program.title for program in rivals.programs]} if rivals.programs else {}
     if rivals.quota_cores:
         facts |= {"quota_cores": rivals.quota_cores, "throttled_share": rivals.throttled_share}

@@ -11,7 +11,7 @@ from ddpmon.analysis.threshold import Threshold
 from ddpmon.messages import DataReader, StackSamples
 
 FEWEST_LOOKS = 8
-"""Minimum number of samples of processes that load data: fewer may all be of one unusual batch."""
+"""Minimum number of samples of processes that load data. Fewer samples may all be from one unusual batch."""
 STARVED = Threshold(
     0.25,
     of="share of the time in which processes that load data are ready to run but get no core",
@@ -28,7 +28,7 @@ def loading_samples(samples: Sequence[StackSamples], ranks: Sequence[int], since
     Args:
         samples: The latest stack samples of each rank that was sampled.
         ranks: The ranks whose data is slow.
-        since: The step at which samples may begin at the earliest.
+        since: The earliest step from which samples count.
 
     """
     looked = (one for one in samples if sum(reader.looks for reader in one.readers) >= FEWEST_LOOKS)
@@ -41,7 +41,7 @@ def loading_facts(samples: StackSamples) -> dict[str, Any]:
     return {
         "loaders_computing_share": _share(samples, "running"),
         "loaders_storage_share": _share(samples, "blocked"),
-        # A rank that loads its own data is starved in all phases: that is its `starved_share`.
+        # The waits of a rank that loads data itself are already in the rank's `starved_share`.
         "loaders_starved_share": _starved(samples) if _by_workers(samples) else None,
         "loaders_read_bytes_per_s": sum(one.read_bytes_per_s for one in samples.readers),
         "loaders_mount": samples.mount or None,
@@ -51,7 +51,7 @@ def loading_facts(samples: StackSamples) -> dict[str, Any]:
 
 
 def loading_words(samples: StackSamples) -> str:
-    """Return whether the processes compute, wait for storage or for something else, and whether one worker is slow."""
+    """Return words on whether the loading processes compute or wait, for what, and whether one worker is slow."""
     by_workers = _by_workers(samples)
     who = f"The DataLoader workers of rank {samples.rank}" if by_workers else f"Rank {samples.rank}"
     verb = "" if by_workers else "s"

@@ -1,8 +1,9 @@
-"""Detection of ranks that wait for each other for ever, in different collectives or in one with different tensors.
+"""Detection of ranks that wait for each other forever, in different collectives or in one collective with different
+tensors.
 
-The number of issued collectives does not always reveal them: a rank that has left the loop and waits in a barrier has
-issued as many as the ranks that still train. Therefore calls, lines of the script, and the loops and branches around
-these lines are compared.
+The number of issued collectives does not always reveal such ranks. A rank that has left the loop and waits in a barrier
+has issued as many collectives as the ranks that still train. Therefore calls, lines of the script, and the loops and
+branches around these lines are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ GRADIENTS, BUFFERS = "DDP's gradient all-reduce", "DDP's buffer broadcast"
 """Names of the collectives in which DDP's backward and forward wait."""
 _IN_FORWARD = {BUFFERS, "DDP's broadcast of its new buckets"}
 _CALLS = {GRADIENTS: "DDP's backward", **dict.fromkeys(_IN_FORWARD, "DDP's forward")}
-"""The call of the script in which each of these collectives waits."""
+"""The call of the script in which a rank waits for each of these collectives."""
 _SAME_TENSORS = ("all_reduce", "broadcast", "all_gather")
 """Parts of the names of operations that need the same shapes on all ranks."""
 
@@ -61,16 +62,16 @@ class Waiters:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Two sides of ranks that wait for each other for ever, because they are in different calls."""
+    """Two groups of ranks (sides) that wait for each other forever, because they are in different calls."""
 
     odd: Waiters
-    """The ranks to look at first."""
+    """The ranks that the user should look at first."""
     rest: Waiters
     how: How
     scope: Scope | None = None
     """The loop or branch that only one of the two sides is in."""
     branch: Scope | None = None
-    """The branch that the ranks that left a loop are in."""
+    """If ranks have left a loop, the branch in which these ranks are."""
 
 
 def line_of(stack: Stack) -> str:
@@ -88,7 +89,9 @@ def place_of(stack: Stack) -> str:
 
 
 def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
-    """Return the ranks that wait in another collective than the rest; None if there are none, or if it is uncertain."""
+    """Return the ranks that wait in another collective than the others; None if there are no such ranks, or no
+    certainty.
+    """
     groups: dict[tuple[object, ...], Waiters] = {}
     for rank, stack in sorted(stacks.items()):
         if stack.collective is None or not (stack.blocked or stack.collective.is_open):
@@ -97,7 +100,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
         groups.setdefault(side.waits_at, side).ranks.append(rank)
     if len(groups) < 2:
         return None
-    # The largest side comes first; of equally large ones, a side that still trains.
+    # The largest side comes first. If two are equally large, the side that still trains comes first.
     sides = sorted(groups.values(), key=lambda one: (-len(one.ranks), one.waits_in not in _CALLS, -one.ranks[0]))
     pairs = ((other, rest) for place, rest in enumerate(sides) for other in reversed(sides[place + 1 :]))
     return next((_of(other, rest) for other, rest in pairs if _exclude_each_other(other, rest)), None)
@@ -106,7 +109,7 @@ def disagreement(stacks: Mapping[int, Stack]) -> Disagreement | None:
 def _exclude_each_other(first: Waiters, second: Waiters) -> bool:
     """Return whether two sides wait in different calls with the same sequence number in their process group.
 
-    If a rank waits in an earlier collective than another one, it may wait for a third rank, or for the network.
+    A rank that waits in an earlier collective than another rank may wait for a third rank, or for the network.
     """
     a, b = first.collective, second.collective
     if any(name.startswith(_MESSAGES) for one in (a, b) for name in (one.name, one.operation)):
@@ -151,9 +154,10 @@ def _of(odd: Waiters, rest: Waiters) -> Disagreement:
 
 
 def _only_around(inner: Stack, outer: Stack) -> Scope | None:
-    """Return the outermost loop or branch around the inner stack only; None if none is known.
+    """Return the outermost loop or branch that contains only the inner stack; None if none is known.
 
-    It is in the function in which the two stacks diverge. A loop that the outer stack may still reach does not count.
+    The loop or branch is in the function in which the two stacks diverge. A loop that the rank outside may still reach
+    does not count.
 
     Args:
         inner: Stack of a rank inside the loop or branch.
@@ -181,7 +185,9 @@ def _parts(frame: str) -> tuple[str, int, str]:
 
 
 def sentence(one: Disagreement, world_size: int) -> tuple[str, str]:
-    """Return the beginning with ranks and call, and the line: "rank 0 calls all_reduce alone:", "train.py:12 main"."""
+    """Return the sentence's beginning with ranks and call, and the line: "rank 0 calls all_reduce alone:", "train.py:12
+    main".
+    """
     who, others = named_ranks(one.odd.ranks, world_size), named_ranks(one.rest.ranks, world_size)
     alone, line = len(one.odd.ranks) == 1, one.odd.line
     nobody_else = alone and len(one.rest.ranks) == world_size - 1

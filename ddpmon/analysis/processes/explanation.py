@@ -1,4 +1,4 @@
-"""The cause and the next step of a failure, from the table of known failures and facts that failing ranks looked up."""
+"""The cause and the next step of a failure, from the table of known failures, and from facts that ranks reported."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from ddpmon.messages import Failure
 
 _PATTERNS = [(re.compile(row.says, re.IGNORECASE | re.DOTALL), row) for row in KNOWN_FAILURES]
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|/ddpmon/probe/|^<")
-"""Pattern in the file names of frames that are not the script's own."""
+"""Pattern in the file names of frames of libraries, which are not the script's own."""
 _CRASH = "Fatal Python error: "
-"""The words with which faulthandler reports a crash. The stack of each thread follows, innermost frame first."""
+"""The words with which faulthandler begins to report a crash. The stack of each thread follows, innermost frame
+first."""
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+ .*\n((?:  .*\n?)*)", re.MULTILINE)
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)", re.MULTILINE)
 """Pattern of a traceback in a rank's output. Its groups are the frames and the line that names the exception."""
 _SAME_ERROR = 60
-"""Number of the message's first characters by which it is found in its traceback."""
+"""Number of first characters of an exception's message by which the message is found in a traceback."""
 _MAX_NAMES = 6
 """Maximum number of parameters that a sentence about differing models names."""
 _OWN = (
@@ -31,8 +32,8 @@ _OWN = (
     (re.compile(r"(?<![a-z])(rank|cuda|gpu|device|pid|process|port)(\W{0,3}|\s+is\s+)\d+", re.IGNORECASE), r"\1\2#"),
     (re.compile(r"\b\d+ params\b|\binconsistent \d+"), "#"),
 )
-"""Parts of a message that concern one rank alone, and their replacements: its number, its device, addresses, amounts of
-memory, process ids, and how many parameters its model has if DDP finds that others have more or fewer."""
+"""Parts of a message that differ between ranks that failed alike, and their replacements: rank, device, addresses,
+amounts of memory, process ids, and the number of parameters in DDP's message about models of different size."""
 FRAME = re.compile(r'^\s*(?:\[rank\d+\]:\s*)?File "([^"\n]+)", line (\d+),? in (.+?)\s*$', re.MULTILINE)
 
 
@@ -45,7 +46,7 @@ class Explanation:
     lost_peer: bool = False
     """True if the failure only says that another rank has gone."""
     is_translated: bool = False
-    """True if the cause is in the words of the table, not of the exception."""
+    """True if the cause is in words of the table of known failures, not of the exception."""
 
 
 def explain_words(
@@ -54,7 +55,7 @@ def explain_words(
     """Return the explanation of a failure from the table of known failures, or the failure's own words.
 
     Args:
-        words: The exception in one line, or how the rank ended.
+        words: The exception in one line, or the way in which the rank ended.
         message: The exception's whole message, if known.
         facts: Facts that the failing rank looked up.
         alike: Number of ranks that failed alike; 0: unknown.
@@ -89,8 +90,8 @@ def explain_failure(
 
     Args:
         failure: The rank's report.
-        difference: The difference between its rank's model and another's; "": unknown.
-        error: A better description than the rank's own.
+        difference: The difference between the model of this rank and that of another rank; "": unknown.
+        error: A description that replaces the one in the report; "": use the report's.
         alike: As in `explain_words`.
         world_size: As in `explain_words`.
 
@@ -109,7 +110,7 @@ def is_consequence(failure: Failure) -> bool:
 
 
 def exception_chain(failure: Failure) -> list[str]:
-    """Return the first lines of the exception and of those that it was raised from or because of."""
+    """Return the first line of the exception, and of each exception that caused it."""
     return [failure.error, *(line for line in failure.traceback.splitlines() if EXCEPTION.match(line))]
 
 
@@ -120,14 +121,15 @@ def _message(failure: Failure) -> str:
 
 
 def script_line(traceback: str) -> str:
-    """Return the script's innermost line in a traceback, as in "train.py:31 main"; "" if it has none of the script."""
+    """Return the script's innermost line in a traceback, as in "train.py:31 main"; "" if it has none."""
     return next(_own_lines(reversed(FRAME.findall(traceback))), "")
 
 
 def crash_line(output: str) -> str:
     """Return the script's line in which compiled code crashed, as faulthandler printed it; "" if there is none.
 
-    The crashed thread may run no Python, as those of gloo do. The line is then that of the main thread, the last one.
+    The crashed thread may run no Python code, for example a thread of gloo. Then return the line of the main thread,
+    which is printed last.
     """
     _, _, dump = output.rpartition(_CRASH) if _CRASH in output else ("", "", "")
     threads = sorted(_THREAD.finditer(dump), key=lambda one: (not one[0].startswith("C"), -one.start()))
@@ -142,12 +144,12 @@ def raised_line(output: str, words: str) -> str:
 
 
 def with_line(cause: str, line: str) -> str:
-    """Return the cause with the script's line, if that is known."""
+    """Return the cause followed by the script's line, if the line is known."""
     return f"{cause.rstrip('. ')}, at {line}" if line else cause
 
 
 def _own_lines(frames: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield the frames that are not of libraries, as in "train.py:31 main"."""
+    """Yield the frames of the script, without those of libraries, as in "train.py:31 main"."""
     for file, line, function in frames:
         if not _LIBRARY.search(file):
             yield f"{file.rpartition('/')[2]}:{line} {function}"
@@ -168,7 +170,7 @@ def model_difference(failures: Sequence[Failure]) -> str:
 
 
 def same_words(one: str, other: str) -> bool:
-    """Return whether two lines are equal apart from parts that concern one rank alone (see `_OWN`)."""
+    """Return whether two messages are equal apart from parts that differ between ranks (see `_OWN`)."""
     return one == other or _common(one) == _common(other)
 
 
@@ -179,7 +181,7 @@ def failed_alike(one: Failure, other: Failure) -> bool:
 
 
 def group_alike(failures: list[Failure]) -> list[list[Failure]]:
-    """Return failures in groups that are alike, each in the order in which they came."""
+    """Return groups of similar failures. Each group is in the order in which the failures arrived."""
     groups: list[list[Failure]] = []
     for failure in failures:
         group = next((group for group in groups if failed_alike(group[0], failure)), None)

@@ -1,10 +1,11 @@
-"""Decide which rank failed first, and how each rank ended, from what its launcher and the ranks themselves reported.
+"""Decide which rank failed first, and how each rank ended, from reports of the launcher and of the ranks.
 
-Causes are ranked in this order; within a class, the order in which the launcher saw ranks end counts, then time:
+The first of these classes with a rank has the cause. Within a class, the order in which the launcher saw ranks end
+counts, then the time:
 
 1. a rank that ended by itself (an exit code, a signal) and that the launcher saw end before all others;
 2. exceptions that a rank raised by itself;
-3. further ranks that ended by themselves: by an exit code or a signal, then those that left without either;
+3. further ranks that ended by themselves: first by an exit code or a signal, then without either;
 4. consequences of another rank's end: a closed connection, a launcher's SIGTERM.
 
 A wait that timed out before any rank had ended is a cause, not a consequence.
@@ -36,7 +37,7 @@ from ddpmon.exception_text import EXCEPTION
 from ddpmon.messages import Attempt, Failure
 
 _TIMED_OUT = re.compile(r"timed out|timeout", re.IGNORECASE)
-"""Words in the exception of a wait that timed out. The rank that it waited for may still be running."""
+"""Pattern in the exception of a wait that timed out. The awaited rank may still be running."""
 _CHILD_KILLED = re.compile("killed by signal: Killed|terminated with signal SIGKILL")
 """Words with which torch's DataLoader and torch.multiprocessing report that one of their processes was killed."""
 _MEMORY = {"cgroup": "out of memory", "host": "its host ran out of memory"}
@@ -48,27 +49,30 @@ RUN_OPTIONS = frozenset({
     *("--nnodes", "--node-rank", "--notify", "--nproc", "--nproc-per-node", "--on-alert", "--rdzv-endpoint"),
     *("--tensorboard", "--theme", "--wandb"),
 })  # fmt: skip
-"""Long options of `ddpmon run`. Written after the script's name, they are passed to the script by mistake."""
+"""Long options of `ddpmon run`. A user may write them after the script's name by mistake, so that the script gets
+them."""
 _SIGNALLED = 128
 """Difference between a shell's exit code and the number of the signal that ended the process."""
 _ASKS_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
 """Signals that a launcher sends to the other ranks once a rank has failed."""
 _OWN_FAULT = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}
-"""Signals that are never sent to a rank because another one failed."""
+"""Signals that no launcher sends to a rank because another rank failed: they are a fault of the process itself."""
 _SENT = {*_ASKS_TO_END, "SIGKILL"}
 """Signals that come from outside the process, so that its last output does not explain them."""
 
 
 @dataclass(frozen=True)
 class FirstFailure:
-    """The rank that failed first, the cause ("ValueError: …", "killed by SIGKILL"), its exit, and who failed alike."""
+    """The rank that failed first, with the cause ("ValueError: …", "killed by SIGKILL"), its exit, and ranks that
+    failed alike.
+    """
 
     rank: int
     cause: str
     exit: str
     """How the process ended, such as "exit 1"; "" if the cause already says so."""
     ranks: tuple[int, ...]
-    """All ranks that failed alike, in rising order, including this one: together they are one fault."""
+    """All ranks that failed alike, in rising order, including the first rank. Together they count as one fault."""
     lost_peers: int = 0
     """Number of further ranks that only reported that a peer had gone."""
     advice: str | None = None
@@ -85,9 +89,9 @@ class Gone:
 
     rank: int
     steps: int
-    """Number of steps that it had finished."""
+    """Number of steps that the rank had finished."""
     ended_us: int
-    """Moment at which its end was noticed, by the clock of the run's hub."""
+    """Moment in µs at which the hub noticed the rank's end, by the hub's clock."""
     left: bool
     """True if the rank reported its exit, because its interpreter ended normally. A killed rank does not report it."""
 
@@ -105,14 +109,15 @@ def first_failure(
     """Return the first failure, by the order of causes above; None if no rank failed.
 
     Args:
-        ended: How ranks ended, as their launcher says.
+        ended: How ranks ended, according to their launcher.
         failures: The exceptions that ranks reported.
         last_lines: The last line of each rank on stderr, for ranks that could not report their exception.
         memory_kills: As in `Run`.
-        common_line: The last line that ranks wrote, if their outputs are not kept apart.
+        common_line: The last line that ranks wrote, if all ranks share one log.
         gone: Ranks that ended in any way without reporting an exception; empty in a run that did not fail.
         world_size: Number of ranks; 0: unknown.
-        script_args: Arguments of the script; empty if it has made a step, and so has accepted them.
+        script_args: Arguments of the script; empty if the run has made a step, because the script has then accepted
+            them.
 
     """
     memory = _MEMORY.get(memory_kills, "")
@@ -135,7 +140,7 @@ def first_failure(
         return _of_failure(causes[0], why, by_rank, memory, ranks, lost_peers)
     if quits:
         return _of_quit(quits, last_lines, memory, common_line, lost_peers, script_args)
-    peers_lost = bool(reported or caused)  # An orderly exit alone harms nobody.
+    peers_lost = bool(reported or caused)  # An orderly exit alone is no failure.
     silent = [one for one in gone if one.rank not in by_rank and (peers_lost or not (one.left or ended))]
     if reported and any(map(_TIMED_OUT.search, exception_chain(reported[0]))):
         silent = [one for one in silent if one.ended_us <= reported[0].time_us]
@@ -171,9 +176,10 @@ def first_of_attempts(failure: FirstFailure | None, attempts: Sequence[Attempt])
 def _without_report(
     ended: Sequence[Ended], reported: Sequence[Failure], last_lines: Mapping[int, str]
 ) -> tuple[list[Ended], list[Ended]]:
-    """Return the ranks that failed without reporting an exception: by themselves, and because a peer was lost.
+    """Return the ranks that failed without reporting an exception, in two lists: by themselves, and because a peer was
+    lost.
 
-    In both lists, the most likely cause comes first. Ranks that a signal asked to end are in neither.
+    In both lists, the most likely cause comes first. Ranks that were asked to end by a signal are in neither list.
     """
     raised = {failure.rank for failure in reported}
     quits: list[Ended] = []
@@ -278,7 +284,8 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
 
     Args:
         failure: The first failure of the run.
-        resident: Bytes of host memory that each rank last held, and those of its workers (None: not measured).
+        resident: Last measured host memory of each rank in bytes, and that of its DataLoader workers (None: not
+            measured).
 
     """
     if not failure.is_out_of_memory:
@@ -301,8 +308,8 @@ def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -
 
     Args:
         name: Name of the command if a signal ended it: "torchrun" or "the command".
-        code: Its exit code.
-        last_line: The last line of its output.
+        code: Exit code of the command.
+        last_line: Last line of the command's output.
         memory_kills: As in `Run`.
 
     """
@@ -314,7 +321,7 @@ def of_command(name: str, code: int | None, last_line: str, memory_kills: str) -
 
 
 def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
-    """Return the sentence of `of_command` up to the colon; all of it if a signal from outside ended the command."""
+    """Return the sentence of `of_command` up to the colon, or all of it if a signal from outside ended the command."""
     if number := _sent_signal(code):
         how = _because(number, _MEMORY.get(memory_kills, ""), number == "SIGKILL")
         return f"{name} was ended by {how} (exit {code})"
@@ -325,7 +332,7 @@ def how_command_ended(name: str, code: int | None, memory_kills: str) -> str:
 
 
 def _sent_signal(code: int | None) -> str:
-    """Return the signal from outside that a shell's exit code stands for; "" if it stands for none."""
+    """Return the signal from outside that a shell's exit code means; "" if the code means none."""
     names = {_SIGNALLED + getattr(signal, name): name for name in _SENT}
     return names.get(code or 0, "")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 90.0
-"""Maximum utilization of an idle GPU, and minimum of GPUs that wait in a collective, which keeps them busy."""
+"""Maximum utilization of an idle GPU, and minimum utilization of a GPU that waits in a collective (waiting keeps it
+busy)."""
 XIDS = {
     "Xid 48": "an ECC error that could not be corrected",
     "Xid 74": "an NVLink error",
@@ -19,10 +20,10 @@ XIDS = {
 }
 """Meanings of driver errors that occur in training, from NVIDIA's list of Xid errors."""
 OF_PROGRAMS = frozenset({"Xid 13", "Xid 31", "Xid 43", "Xid 45"})
-"""Errors of a program: it accessed memory that is not its own, or it or its kernel was stopped.
+"""Errors of a program: the program accessed memory that is not its own, or the program or its kernel was stopped.
 
-They say nothing about the state of the GPU, and the driver reports them to all programs that use it: on an H200, a
-failed assertion in one run was an Xid 43 in all others.
+These errors say nothing about the state of the GPU. The driver reports them to all programs on the GPU: on an H200, a
+failed assertion in one run appeared as Xid 43 in all other runs.
 """
 
 
@@ -35,7 +36,7 @@ class GpuSigns:
     errors: tuple[str, ...] = ()
     """Critical errors that the driver reported."""
     percent: float | None = None
-    """Utilization of the GPU."""
+    """Utilization of the GPU in percent."""
     power_w: float | None = None
 
     @property
@@ -56,7 +57,9 @@ def named_gpu(rank: int, device: str) -> str:
 
 
 def broken_gpus(gpus: Mapping[int, GpuSigns]) -> list[int]:
-    """Return the ranks whose GPU is broken; if there are none, the one whose GPU is idle while all others are busy."""
+    """Return the ranks whose GPU is broken. If there are none, return the rank whose GPU is idle while all others are
+    busy.
+    """
     broken = sorted(rank for rank, signs in gpus.items() if signs.is_broken)
     load = {rank: signs.percent for rank, signs in gpus.items() if signs.percent is not None}
     idle = [rank for rank, percent in load.items() if percent <= IDLE_PERCENT]

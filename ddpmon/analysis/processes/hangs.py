@@ -1,4 +1,4 @@
-"""Decide which ranks are missing in a hang, from where every rank's training thread is."""
+"""Decide which ranks did not arrive in a hang, from the position of every rank's training thread."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Standstill:
     gone: Sequence[int] = ()
     """Ranks that have left or died."""
     left: Mapping[int, int] = field(default_factory=dict)
-    """Those of the gone ranks whose script ended in order, with the steps that they finished."""
+    """Number of finished steps of each gone rank whose script ended in order."""
     silent: Sequence[int] = ()
-    """Ranks that are alive, but whose background thread sends nothing either. `stacks` may contain them."""
+    """Ranks that are alive, but of which even the background thread sends nothing. `stacks` may contain them."""
     held: Mapping[int, Held] = field(default_factory=dict)
     """Silent ranks that the kernel does not let run."""
     unheard: Mapping[int, str] = field(default_factory=dict)
-    """Ranks that send nothing and whose state is unknown, with their host; "": the host is unknown too."""
+    """Host of each rank that sends nothing and whose state is unknown; "": the host is unknown too."""
     world_size: int = 0
     over: bool = False
-    """True if the run has ended meanwhile."""
+    """True if the run has ended since."""
     workers: Mapping[int, Worker] = field(default_factory=dict)
     """The DataLoader workers that ranks wait for, by rank."""
     gpus: Mapping[int, GpuSigns] = field(default_factory=dict)
@@ -70,7 +70,9 @@ class Standstill:
 
     @property
     def disagreement(self) -> Disagreement | None:
-        """Return the ranks that wait for each other in different calls; None: there are none, or ranks are missing."""
+        """Return the ranks that wait for each other in different calls; None if there are none, or some ranks did not
+        arrive.
+        """
         return None if self.gone or self.silent or self.unheard else disagreement(self.stacks)
 
 
@@ -84,10 +86,11 @@ def absent_ranks(standstill: Standstill) -> list[int]:
 def missing_ranks(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> list[int]:
     """Return the ranks that did not arrive where the others wait; empty if that is uncertain.
 
-    A rank that is not blocked has not arrived. If all are blocked, in different calls, those in another call than the
-    rest have not arrived. Otherwise, torch's own count shows it: ranks have issued fewer collectives in some process
-    group than another rank. That count also includes point-to-point messages, so it proves nothing in a script that
-    sends some. It also proves nothing if some ranks send nothing: a cut link may end a collective on some ranks only.
+    A rank that is not blocked has not arrived. If all ranks are blocked in different calls, ranks in another call than
+    the others have not arrived. Otherwise, torch's count of collectives decides: missing ranks have issued fewer
+    collectives in some process group than another rank. The count also includes point-to-point messages, so it proves
+    nothing in a script that sends such messages. It also proves nothing if some ranks send no messages to ddpmon,
+    because a cut link may end a collective on some ranks only.
 
     Args:
         stacks: Stacks of the ranks, by rank.
@@ -106,9 +109,9 @@ def missing_ranks(stacks: Mapping[int, Stack], *, all_heard: bool = True) -> lis
 
 
 def idle_gpus(stacks: Mapping[int, Stack]) -> list[int]:
-    """Return the ranks whose GPU lags behind the others', although all ranks have issued the same collective.
+    """Return the ranks whose GPU lags behind other GPUs, although all ranks have issued the same collective.
 
-    The list is empty if most GPUs lag, or if not all ranks report how far their GPU has come.
+    The list is empty if most GPUs lag, or if not all ranks report the progress of their GPU.
     """
     calls = {(one.group, one.sequence, one.operation) for stack in stacks.values() if (one := stack.collective)}
     if len(calls) != 1 or not all(stack.device and stack.collective for stack in stacks.values()):
@@ -129,7 +132,7 @@ def _behind(stacks: Mapping[int, Stack]) -> set[int]:
 
 
 def groups_by_stack(stacks: Mapping[int, Stack]) -> list[list[int]]:
-    """Return groups of ranks with identical stacks, the smallest first: a single rank is the most suspicious."""
+    """Return groups of ranks with identical stacks. The smallest is first, as a single rank is most suspicious."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted(stacks):
         groups.setdefault(tuple(stacks[rank].frames), []).append(rank)
@@ -139,7 +142,7 @@ def groups_by_stack(stacks: Mapping[int, Stack]) -> list[list[int]]:
 def why_no_stack(
     rank: int, *, heard: bool, gone: bool = False, held: Held | None = None, unanswered: bool = False, host: str = ""
 ) -> str:
-    """Return why a rank cannot report its stack now, in one line; empty if nothing prevents it.
+    """Return the reason why a rank cannot report its stack now, in one line; "" if nothing prevents it.
 
     Args:
         rank: The rank.
@@ -163,7 +166,7 @@ def why_no_stack(
 
 
 def lock_advice(stack: Stack) -> str:
-    """Return what to do about a rank that waits for a lock file; "" if it waits for none."""
+    """Return advice about a rank that waits for a lock file; "" if it does not wait for a lock file."""
     place = stack.frames[0] if stack.frames else ""
     if "file_baton.py" in place:
         return (
@@ -180,9 +183,9 @@ def lock_advice(stack: Stack) -> str:
 
 
 def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
-    """Return how the kernel keeps silent ranks from running (None if it does not), and these ranks.
+    """Return how the kernel keeps silent ranks from running (None if it does not), and the ranks concerned.
 
-    If ranks are held in different ways, only those that are held like the first one are returned.
+    If the kernel keeps ranks from running in different ways, return only the ranks with the same way as the first.
     """
     held = next((standstill.held[rank] for rank in standstill.silent if rank in standstill.held), None)
     ranks = [
@@ -194,7 +197,7 @@ def _silent(standstill: Standstill) -> tuple[Held | None, list[int]]:
 
 
 def silence_line(standstill: Standstill) -> str | None:
-    """Return the line of a rank that sends nothing although nothing outside keeps it from running; None if unknown."""
+    """Return the line of a silent rank if the kernel does not keep it from running; None if the line is unknown."""
     held, ranks = _silent(standstill)
     if held or standstill.over:
         return None
@@ -227,7 +230,7 @@ def explain_silence(standstill: Standstill) -> tuple[str, str]:
 
 
 def not_heard(standstill: Standstill) -> tuple[str, str]:
-    """Return the sentence that names the hosts, or else the ranks, that send nothing, and what to do about it."""
+    """Return the sentence that names the hosts (or ranks, if hosts are unknown) that send nothing, and advice."""
     ranks = sorted(standstill.unheard)
     who = named_ranks(ranks, standstill.world_size)
     hosts = list(dict.fromkeys(standstill.unheard[rank] for rank in ranks))

@@ -1,7 +1,8 @@
 """Causes and next steps of failures whose messages, from torch, NCCL, gloo or Python, do not say what to do.
 
 The first row whose pattern is in the exception's message applies. Its sentences may use the pattern's named groups and
-facts that the failing rank looked up (`probe/failure_facts.py`). A row applies only if all of these are known.
+facts that the failing rank looked up (`probe/failure_facts.py`). A row applies only if all the groups and facts in its
+sentences are known.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class KnownFailure:
     says: str
     """A regular expression, searched for without regard to case. Facts follow the message as lines of name=value."""
     cause: str = ""
-    """The cause in words that name it; "": the exception's own words name it."""
+    """The cause in clear words; "": the exception's own words already name the cause."""
     advice: str = ""
     lost_peer: bool = False
     """True if the cause is another rank's end or absence."""
@@ -72,7 +73,7 @@ INCOMPLETE = (
 NCCL_LOG = "NCCL_DEBUG=WARN prints what failed. If NCCL uses the wrong network interface, set NCCL_SOCKET_IFNAME."
 
 KNOWN_FAILURES = (
-    # DataLoader workers: these rows precede those of the exceptions that ranks raise because a worker ended.
+    # DataLoader workers. These rows precede the rows for exceptions that ranks raise because a worker ended.
     KnownFailure(
         "worker_signal=SIGBUS",
         "DataLoader worker {worker} was killed by SIGBUS, as when /dev/shm is full ({shared_memory})",

@@ -1,7 +1,7 @@
-"""Parse the output of launchers: warnings while no rank is heard, and which ranks ended badly.
+"""Parse the output of launchers: warnings before any rank has sent a message, and ranks that ended badly.
 
-Warnings often say what a start waits for. Ranks that ended badly are listed in torchrun's failure table and in
-sentences of torch.multiprocessing.
+Warnings often give the reason why a start takes long. Ranks that ended badly are listed in torchrun's failure table and
+in sentences of torch.multiprocessing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from ddpmon.plain import plain
 from ddpmon.redaction import redact_text
 
 MAX_CHARACTERS = 300
-"""Maximum length of a warning: three lines of a wide terminal."""
+"""Maximum length of a warning in characters: three lines of a wide terminal."""
 _LOGGED = re.compile(r"\[?[WE]\d{4} \d\d:\d\d:\d\d[^\]]*\] *(?:\[c10d\] *)?(.*[^\s*].*)")
-"""A line of torch's C++ logger, "[W1125 21:54:38.930 socket.cpp:764] [c10d] …", or of its Python one, "W1125 …] …"."""
+"""A line of torch's C++ logger, "[W1125 21:54:38.930 socket.cpp:764] [c10d] …", or of its Python logger, "W1125 …]
+…"."""
 _ROUTINE = "OMP_NUM_THREADS"
 """A word of the warning that torchrun prints at every start with several ranks; it is ignored."""
 _NUMBERS = re.compile(r"\d+")
@@ -25,17 +26,17 @@ _ENTRY = re.compile(
     r".*?exitcode\s*:\s*(?P<code>-?\d+)\s*\(pid:\s*(?P<pid>\d+)\)",
     re.DOTALL | re.MULTILINE,
 )
-"""A row of torchrun's table. Rows are numbered in the order in which torchrun saw processes end; the root cause that
-torchrun names is chosen by times in whole seconds."""
+"""A row of torchrun's table. Rows are numbered in the order in which torchrun saw processes end; This order is more
+exact than the root cause that torchrun names, which it chooses by times in whole seconds."""
 _SPAWNED = re.compile(r"\bprocess (?P<local>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<code>\d+))")
-"""The words of torch.multiprocessing about the first process that ended badly without a Python exception."""
+"""Pattern of torch.multiprocessing's words about the first process that ended badly without a Python exception."""
 FALL = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
 """Pattern of the line that torchrun logs when the first rank of an attempt fails."""
 
 
 @dataclass(frozen=True)
 class LauncherWarning:
-    """A warning or an error that a launcher logged, perhaps several times with other numbers in it."""
+    """A warning or an error that a launcher logged, perhaps several times with different numbers in the text."""
 
     text: str
     """Text of the latest repetition."""
@@ -48,7 +49,9 @@ class LauncherWarning:
 
 
 def latest_warning(printed: str) -> LauncherWarning | None:
-    """Return the last warning in a launcher's output, except the routine one of every start; None if there is none."""
+    """Return the last warning in a launcher's output; None if there is none. Ignore the warning of every start
+    (_ROUTINE).
+    """
     texts = [plain(match[1]).strip() for line in printed.splitlines() if (match := _LOGGED.match(line))]
     texts = [text for text in texts if _ROUTINE not in text]
     if not texts:
@@ -75,7 +78,7 @@ class Ended:
     root: bool
     """True if the launcher saw this rank end before all others that ended badly."""
     line: str = ""
-    """The script's line in which compiled code crashed or the last exception was raised; "": the logs do not say."""
+    """The script's line in which compiled code crashed or raised the last exception; "": unknown."""
 
     @property
     def code(self) -> int | None:
@@ -83,7 +86,7 @@ class Ended:
 
     @property
     def signal(self) -> str | None:
-        """Return the name of the signal that ended the rank; None if none did."""
+        """Return the name of the signal that ended the rank; None if no signal ended it."""
         if self.exitcode >= 0:
             return None
         try:
@@ -105,9 +108,10 @@ def read_table(text: str) -> list[Ended]:
 
 
 def read_spawned(text: str) -> list[Ended]:
-    """Return the first process that torch.multiprocessing saw end badly, as a row of such a table.
+    """Return the first process that torch.multiprocessing saw end badly, as a row of torchrun's failure table.
 
-    The rank of the row is the local one. The list is empty if the process raised an exception: the rank reports that.
+    The rank in the row is the local rank. The list is empty if the process raised an exception, because the rank itself
+    reports exceptions.
     """
     matches = list(_SPAWNED.finditer(text))
     if not matches:
@@ -119,6 +123,8 @@ def read_spawned(text: str) -> list[Ended]:
 
 
 def read_falls(text: str) -> dict[int, Ended]:
-    """Return, by pid, the (local) rank that torchrun saw fail first in each attempt that its output mentions."""
+    """Return, by pid, the rank that torchrun saw fail first in each attempt in its output. Ranks in the rows are local
+    ranks.
+    """
     rows = ({name: int(value) for name, value in match.groupdict().items()} for match in FALL.finditer(text))
     return {row["pid"]: Ended(row["local"], row["local"], row["pid"], row["code"], root=True) for row in rows}

@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.words import format_count, rank_list
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.processes.conditions import Conditions  # It imports NumPy, which a dashboard does not need.
+    from ddpmon.analysis.processes.conditions import (
+        Conditions,
+    )  # `conditions` imports NumPy, which a dashboard does not need.
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
-"""Maximum number of cores that a waiting worker uses, and minimum that a computing one uses."""
+"""Maximum mean number of cores that a waiting worker uses, and minimum that a computing worker uses."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A DataLoader worker that a rank waits for, as /proc and the worker itself show it."""
+    """A DataLoader worker for which a rank waits, described by /proc and by the worker's own stack."""
 
     pid: int
     cores: float | None = None
-    """Mean number of cores that it used since it was first seen; None: not yet known."""
+    """Mean number of cores that the worker used since it was first examined; None: not yet known."""
     kernel: str = ""
-    """The kernel's function that it waits in; "": it waits in none, or that may not be read."""
+    """The kernel's function in which the worker waits; "": it does not wait in the kernel, or the function is
+    unreadable."""
     line: str = ""
-    """The Python line that it is at, in the script's own code if possible; "": it did not answer."""
+    """The worker's current Python line, in the script's own code if possible; "": the worker did not answer."""
 
     @property
     def place(self) -> str:
@@ -60,10 +63,11 @@ class Worker:
 
 
 def advice(data_ms: float, step_ms: float, conditions: Sequence[Conditions], *, cause_is_known: bool = False) -> str:
-    """Return what would hide the time that all ranks wait for data in each step.
+    """Return advice on how to hide the time that all ranks wait for data in each step.
 
     Without workers, loading a batch takes as long as the wait. If W workers cannot keep up, one batch arrives per step,
-    so each worker takes W steps for a batch; n workers suffice if n batches are ready in that time.
+    so each worker takes W steps for a batch. A number of workers suffices if it makes as many batches in this time as
+    training uses.
 
     Args:
         data_ms: Time that ranks wait for data in a step.
@@ -103,7 +107,7 @@ _UNKNOWN = "ddpmon did not measure whether disk, decoding or collating takes the
 
 
 def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
-    """Return words about the number of processes that these workers mean on the host with the fewest cores per rank."""
+    """Return words about the total number of worker processes on the host with the fewest cores per rank."""
     hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
         if one.cores:
@@ -126,7 +130,7 @@ def _cores(workers: int, conditions: Sequence[Conditions]) -> str:
 
 @dataclass(frozen=True)
 class BoundWorkers:
-    """Workers of a host that may run on fewer cores than the host has, and than there are workers."""
+    """Workers of a host that are bound to fewer cores than the host has, and to fewer cores than there are workers."""
 
     host: str
     workers: int
@@ -137,7 +141,7 @@ class BoundWorkers:
 
 
 def bound_workers(conditions: Sequence[Conditions]) -> BoundWorkers | None:
-    """Return the workers of the first host where they may use too few cores; None if there is no such host."""
+    """Return the workers of the first host that binds its workers to too few cores; None if there is no such host."""
     hosts: dict[str, list[Conditions]] = {}
     for one in conditions:
         hosts.setdefault(one.host, []).append(one)

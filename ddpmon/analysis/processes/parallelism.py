@@ -1,4 +1,6 @@
-"""Words about runs with other kinds of parallelism than DDP, and about what ddpmon measures in them."""
+"""Words about runs with other kinds of parallelism than DDP, and about the measurements that ddpmon makes in such
+runs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ COLLECTIVES_BY_KIND = {
 
 
 def parallelism_kinds(parallelism: str) -> list[str]:
-    """Return the kinds that a parallelism consists of, without their layout: FSDP2 and tensor parallel."""
+    """Return the kinds of which a parallelism consists, without their layout. For example: FSDP2, tensor parallel."""
     return [part.removesuffix(HYBRID) for part in parallelism.split(PARALLEL_JOIN)] if parallelism else []
 
 
@@ -51,14 +53,14 @@ def trains_apart(parallelism: str) -> bool:
 
 
 def short_name(parallelism: str) -> str:
-    """Return a short name for what the run uses instead of DDP; "" if it uses DDP."""
+    """Return a short name for the parallelism that the run uses instead of DDP; "" if it uses DDP."""
     if parallelism in {"", DDP}:
         return ""
     return "no DDP" if parallelism in {ALONE, NOT_PARALLEL} else parallelism
 
 
 def collectives(parallelism: str) -> str:
-    """Return the collectives in which ranks wait for each other, if not DDP's all-reduce."""
+    """Return words for the collectives in which ranks wait for each other, in a run without DDP's all-reduce."""
     return (
         " and ".join(
             COLLECTIVES_BY_KIND[part] for part in parallelism_kinds(parallelism) if part in COLLECTIVES_BY_KIND
@@ -68,7 +70,8 @@ def collectives(parallelism: str) -> str:
 
 
 def measured_sentence(parallelism: str, unmeasured: Collection[str]) -> str:
-    """Return what is measured of such a run and what is not, in one sentence; "" if everything is, as with DDP.
+    """Return a sentence about the measurements that a run with this parallelism has and lacks; "" if it has all, as
+    with DDP.
 
     Args:
         parallelism: The run's kinds of parallelism; "": unknown.

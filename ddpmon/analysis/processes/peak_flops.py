@@ -7,5 +7,5 @@ _TFLOPS = (("H100 PCIe", 756), ("H100 NVL", 835), ("H100", 989), ("H200 NVL", 83
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Return the number of operations per second that a GPU can do; None if it is unknown."""
+    """Return the peak FLOP/s of a GPU by the name of the device; None if it is unknown."""
     return next((tflops * 1e12 for name, tflops in _TFLOPS if name in device_name), None)

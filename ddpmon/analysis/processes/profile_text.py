@@ -1,4 +1,4 @@
-"""The text of a profile: its cost, and the operators of ranks side by side, the largest difference first."""
+"""The text of a profile: its cost, and a table that compares the operators of ranks, the largest difference first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def profile_lines(view: ProfileView, rows: int) -> list[str]:
 
 
 def summary(view: ProfileView) -> list[str]:
-    """Return lines about each rank's profile or why there is none, the steps that do not count, and the trace."""
+    """Return lines about each rank's profile (or why it has none), the steps that means leave out, and the trace."""
     lines = [_cost(one) for one in view.ranks]
     made = [one for one in view.ranks if one.answered]
     if not made or view.waits:

@@ -1,4 +1,4 @@
-"""Operators of profiled ranks side by side, and the reasons why a rank has no profile."""
+"""Compares the operators of profiled ranks, and gives the reasons why a rank has no profile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddpmon.messages import OWN_PHASES, WAITS_FOR_RANKS, OperatorRow, Profile, ProfileOutcome
 
 MAX_ROWS = 200
-"""Maximum number of operators in a comparison: those that differ least are left out."""
+"""Maximum number of operators in a comparison. Operators that differ least are left out."""
 WAITING_OPERATORS = (
     WAITS_FOR_RANKS,
     *("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "ncclDevKernel", "ncclKernel"),
@@ -17,7 +17,7 @@ WAITING_OPERATORS = (
 
 
 def side_by_side(profiles: Sequence[Profile]) -> list[OperatorRow]:
-    """Return the operators and kernels of all profiles, per step: the largest difference first, waiting ones last."""
+    """Return the operators and kernels of all profiles, per step: the largest difference first, and waits last."""
     values: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for column, profile in enumerate(profiles):
         for one in profile.operators:
@@ -39,7 +39,7 @@ def why_not_profiled(profile: Profile, seconds: float) -> str:
 
     Args:
         profile: The rank's answer.
-        seconds: Time that the rank had to finish a step.
+        seconds: Time limit in seconds for the rank to finish a step.
 
     """
     rank = f"rank {profile.rank}"

@@ -13,10 +13,10 @@ MAX_COMPARED_MOMENTS = 64
 """Number of latest moments (see `_Moment`) that are stored for each model."""
 
 _Model: TypeAlias = tuple[str, int, int]
-"""Process group and number of a model (the same for ranks that hold its replicas), and an index into DIGESTS."""
+"""(process group of a model, number of the model, index into DIGESTS). All ranks with a replica use the same values."""
 _Moment: TypeAlias = tuple[int, int, int]
-"""Sequence number of the group's last collective, steps finished, and optimizer steps on gradients that were not
-reduced. Ranks for which all three are equal are at the same point of training."""
+"""(sequence number of the group's last collective, number of finished steps, number of optimizer steps on gradients
+that were not reduced). Ranks with the same three numbers are at the same point of training."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Difference:
 
     model: int
     step: int
-    """First step at which they were found to differ."""
+    """First step at which the replicas were found to differ."""
     same_at: int | None
-    """Last step before `step` at which they were found to be equal; None: they never were."""
+    """Last step before `step` at which the replicas were found to be equal; None: they never were equal."""
     ranks: tuple[int, ...]
     """Ranks that differ from the majority; all compared ranks if there is no majority."""
     compared: int
@@ -39,9 +39,9 @@ class Sameness:
     """Replicas that were equal when they were last compared."""
 
     step: int
-    """Steps finished by then."""
+    """Number of finished steps at the last comparison."""
     updates: int
-    """Number of noticed optimizer steps by then on gradients that DDP never reduced."""
+    """Number of optimizer steps on gradients that DDP never reduced, noticed before the last comparison."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Unchanged:
 
     model: int
     first: int
-    """Steps finished at the first of the two moments."""
+    """Number of finished steps at the first of the two moments."""
     last: int
 
 
@@ -72,7 +72,8 @@ class Replicas:
 
     _digests: dict[_Model, dict[_Moment, dict[int, int]]] = field(default_factory=dict)
     _differences: dict[tuple[int, ...], Difference | None] = field(default_factory=dict)
-    """Results of comparisons since the last digest came, cached because thousands of ranks have many digests."""
+    """Results of comparisons since the last digest arrived. They are cached, because thousands of ranks have many
+    digests."""
     _inputs: Inputs | None = None
 
     def add(self, rank: int, digests: Sequence[Digest]) -> None:
@@ -87,10 +88,10 @@ class Replicas:
                 del moments[min(moments)]
 
     def difference(self, *of: int) -> Difference | None:
-        """Return the earliest difference, of models whose replicas still differed when last compared; None if none do.
+        """Return the earliest difference between replicas that still differ; None if all replicas are equal.
 
         Args:
-            of: Indices into DIGESTS of what to compare; weights if there are none.
+            of: Indices into DIGESTS of the digests to compare; empty: weights.
 
         """
         chosen = of or (WEIGHTS, FEW_WEIGHTS)
@@ -109,13 +110,15 @@ class Replicas:
         one = _difference(model, moments)
         if one is None or of != FEW_WEIGHTS:
             return one
-        whole = self._digests.get((group, model, WEIGHTS), {})  # If all weights are equal, so are a few.
+        whole = self._digests.get((group, model, WEIGHTS), {})  # If all weights are equal, a part of them is equal too.
         same = [moment[1] for moment, values in whole.items() if len(values) > 1 and len(set(values.values())) == 1]
         same_at = max((step for step in (*same, one.same_at or 0) if step < one.step), default=0)
         return replace(one, same_at=same_at or None)
 
     def unchanged(self) -> Unchanged | None:
-        """Return a model whose weights are as they were at its first digest, some synchronised backward calls ago."""
+        """Return a model whose weights are still those of its first digest, although synchronised backward calls
+        followed.
+        """
         for (_, model, of), moments in self._digests.items():
             if of != WEIGHTS:
                 continue
@@ -143,7 +146,9 @@ class Replicas:
         return self._inputs
 
     def last_comparison(self) -> Sameness | None:
-        """Return what was compared last; None while nothing was compared, or if replicas of some model differ."""
+        """Return the last comparison if all replicas were equal; None before any comparison, or if some replicas
+        differ.
+        """
         compared = [
             moment
             for (*_, of), moments in self._digests.items()

@@ -1,4 +1,4 @@
-"""The line of code behind a slowdown, from how the stack samples of a slow rank differ from those of a peer."""
+"""Finds the line of code behind a slowdown: the stack samples of a slow rank are compared with those of a peer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddpmon.analysis.words import format_count
 from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamples
 
 MIN_PLACE_SAMPLES = 8
-"""Minimum number of samples that must show a place: fewer may all be of one unusual step."""
+"""Minimum number of samples that must show a place in the script. Fewer samples may all be from one unusual step."""
 LISTED_SHARE = 0.15
 """Minimum share of a function's samples for a line to be listed if several lines share the excess."""
 
@@ -27,19 +27,19 @@ class SlowLine:
     inside: str
     """The library function that the place has called: "PIL/Image.py open"; "": no Python function."""
     ms: float
-    """Time per step that the rank spends there beyond its peer."""
+    """Time per step in ms that the rank spends in the place beyond its peer."""
     interval_ms: tuple[float, float]
     """95% interval of `ms`."""
     share: float
-    """Share of the rank's samples that show the place; waits are included in the total."""
+    """Share of the rank's samples that show the place. Samples of waits count in the total."""
     peer_share: float | None
-    """The same share of the peer's samples; None: it has no peer, or the samples are of workers."""
+    """Share of the peer's samples that show the place; None: there is no peer, or the samples are of workers."""
     samples: int
     """Number of the rank's samples."""
     rank: int
     """The rank that was sampled."""
     peer: int | None
-    """The rank that it is compared with."""
+    """The rank with which the slow rank is compared; None: no peer."""
     of_workers: bool = False
     """True if samples, shares and place are of the DataLoader workers that the rank waited for."""
 
@@ -54,9 +54,9 @@ def slow_line(mine: StackSamples, theirs: StackSamples | None, phase: str, exces
 
     Args:
         mine: Samples of the slow rank.
-        theirs: Samples of a peer; None: all ranks take that time, so there is no peer to compare with.
+        theirs: Samples of a peer; None: all ranks are slow, so there is no peer to compare with.
         phase: The phase in which the rank is slow.
-        excess_ms: The rank's excess in that phase, in a mean step.
+        excess_ms: Excess of the rank in the phase, in ms of a mean step.
 
     """
     index = OWN_PHASES.index(phase)
@@ -108,7 +108,7 @@ def _of_rank(samples: StackSamples, phase: int) -> _Profile:
 
 
 def _of_workers(samples: StackSamples, excess_ms: float) -> _Profile:
-    """Return the profile of the workers that the rank waited for: together, their samples represent the excess."""
+    """Return the profile of the workers for which the rank waited. All their samples together represent the excess."""
     total = sum(stack.count for stack in samples.workers)
     return _Profile(samples.workers, excess_ms / max(1, total))
 
@@ -136,7 +136,7 @@ class _Profile:
 
     def __init__(self, stacks: Sequence[SampledStack], each_ms: float) -> None:
         self._stacks, self.each_ms = stacks, each_ms
-        """Time of a mean step that one sample represents."""
+        """Time in ms of a mean step that one sample represents."""
         self.total = sum(stack.count for stack in stacks)
         self.counts: Counter[Place] = Counter()
         self.lines: dict[Place, Counter[str]] = defaultdict(Counter)
@@ -151,7 +151,7 @@ class _Profile:
                 self.depth[place] = max(depth, self.depth.get(place, 0))
 
     def ms(self, place: Place) -> float:
-        """Return the time of a mean step that is spent in a place."""
+        """Return the time in ms of a mean step that is spent in a place."""
         return self.counts[place] * self.each_ms
 
     def called(self, place: Place) -> str:
@@ -205,10 +205,10 @@ def line_of_ranks(
     Args:
         samples: The latest samples of each rank that was sampled.
         slow: The slow ranks.
-        phase: The phase in which they are slow.
-        since: Their first slow step.
-        excess_ms: Their excess in the phase, in a mean step.
-        whole_world: True if all ranks are slow, so that there are no others to compare with.
+        phase: The phase in which the ranks are slow.
+        since: First slow step of these ranks.
+        excess_ms: Excess of these ranks in the phase, in ms of a mean step.
+        whole_world: True if all ranks are slow, so that there are no peers to compare with.
 
     """
     mine = [one for one in samples if one.rank in slow and one.first_step >= since]

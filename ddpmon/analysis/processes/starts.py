@@ -1,16 +1,16 @@
 """Decide whether a run hangs before its first step.
 
-No usual length of a step is known yet, and a slow start is no hang: imports, a download, the preparation of a data set,
-or a model that is compiled or tuned keep a processor, a disk or a GPU busy, or move from line to line, and may take as
-long as they need. A start hangs if for START_PROGRESS_S
+The usual length of a step is not known yet, and a slow start is no hang: imports, a download, the preparation of a data
+set, or the compilation of a model may take long. They keep a core, a disk or a GPU busy, or move from line to line.
 
-- every rank of the world is there, and none progressed: the same lines of the script, no further collective;
-- some ranks wait in a collective (or in init_process_group) for others, and those others do nothing: neither they nor
-  any process below them used BUSY of a core or moved BUSY_BYTES_PER_S, nor was their GPU busy. The CPU use of waiting
-  ranks proves nothing: waiting for a GPU keeps a core busy;
-- or no rank is missing (all wait, or none does), every rank has its model, or waits for the others to make a process
-  group, and none of them does anything;
-- or, for SHARED_S, all ranks are at one line and none of them does anything: a lock that a killed run has left.
+A rank is idle if neither the rank nor any process below it used BUSY of a core or moved BUSY_BYTES_PER_S, and its GPU
+was idle. A start hangs if, for START_PROGRESS_S, every rank of the world has connected, no rank progressed to another
+line of the script or a further collective, and one of these conditions holds:
+
+- some ranks wait in a collective (or in init_process_group) for other ranks, and these other ranks are idle. The CPU
+  use of the waiting ranks proves nothing, because waiting for a GPU keeps a core busy;
+- all ranks wait, or no rank waits; all ranks are idle; and each has its model or is creating a process group;
+- for SHARED_S, all ranks are at one line and idle, for example at a lock that a killed run has left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ START_PROGRESS_S = Threshold(
     " (ddpmon/analysis/run_state.py).",
 )
 SHARED_S = 2 * START_PROGRESS_S.enter
-"""Seconds after which a line at which all ranks are is shown to the user, before the first step."""
+"""Seconds that all ranks must stay at one line, before the first step, until the line is shown to the user."""
 BUSY = Threshold(
     0.05,
     of="mean CPU use of a rank and its child processes over the last seconds, as a share of one core; or "
@@ -52,18 +52,18 @@ class Starting:
     """A rank that has not finished a step."""
 
     still_s: float
-    """Seconds since it last progressed."""
+    """Seconds since the rank last progressed."""
     idle: bool = False
-    """True if it and its children did nothing for START_PROGRESS_S; False also if that was not measured."""
+    """True if the rank and its children were idle for START_PROGRESS_S seconds; False also if this was not measured."""
     has_model: bool = False
     gone: bool = False
-    """True if it has left or died."""
+    """True if the rank has left or died."""
     stack: Stack | None = None
-    """Its stack; None: it sends nothing, or is gone."""
+    """The rank's stack; None: the rank sends nothing, or has ended."""
 
     @property
     def meets(self) -> bool:
-        """Return whether the rank is creating a process group, which takes only moments once all ranks are there."""
+        """Return whether the rank is creating a process group, which takes only moments once all ranks do so."""
         stack = self.stack
         return stack is not None and stack.collective is not None and stack.collective.name in MEETINGS
 
@@ -81,7 +81,8 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
     late = {*unheard, *(ranks.keys() - present.keys())} or set(missing_ranks(stacks))
     waiting = {rank for rank, stack in stacks.items() if stack.blocked} - late
     if late and waiting:
-        # A rank that waits in another collective than the rest may keep a core busy just by waiting.
+        # Check only ranks that are not blocked: a rank that waits in another collective may keep a core busy by
+        # waiting.
         held_up_by = [rank for rank in late & present.keys() if rank in unheard or not stacks[rank].blocked]
         return still_s if all(present[rank].idle for rank in held_up_by) else None
     set_up = all(one.has_model or one.meets for one in present.values())
@@ -90,7 +91,7 @@ def start_still_s(ranks: Mapping[int, Starting], world_size: int) -> float | Non
 
 
 def shared_line(ranks: Mapping[int, Starting], world_size: int) -> tuple[str, float] | None:
-    """Return the line at which every rank has been for SHARED_S, and for how long; None if there is no such line."""
+    """Return the line at which every rank has been for SHARED_S, and the seconds at it; None if there is none."""
     stacks = [one.stack for one in ranks.values() if one.stack is not None and not one.stack.blocked]
     still_s = min((one.still_s for one in ranks.values()), default=0.0)
     if len(stacks) < max(world_size, 1) or still_s < SHARED_S:
@@ -113,11 +114,11 @@ class Unarmed:
     rank: int | None
     """The process's rank, if a launcher gave it one."""
     why: str
-    """FLAGS: its interpreter ignores the environment; ENVIRONMENT: the environment was not passed on; LATE: unknown."""
+    """FLAGS: the interpreter ignores the environment; ENVIRONMENT: the environment was not passed on; LATE: unknown."""
     seconds: float
-    """Seconds since torch was first seen in it, without the time in which it waited for a core."""
+    """Seconds since torch was first seen in the process, without the time in which the process waited for a core."""
     gone: bool = False
-    """True if it has ended."""
+    """True if the process has ended."""
 
 
 def worth_telling(processes: Iterable[Unarmed], *, over: bool = False) -> list[Unarmed]:

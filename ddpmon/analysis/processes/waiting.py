@@ -1,4 +1,4 @@
-"""A run that has no step yet: which ranks have come how far, in words."""
+"""Words about a run that has no step yet, and about the progress of its ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Waiting:
     """The state of a run that has no step yet."""
 
     world_size: int
-    """Number of ranks; 0 if a launcher other than torchrun sets it: it is unknown until the first rank connects."""
+    """Number of ranks; 0 if it is unknown until the first rank connects, because the launcher is not torchrun."""
     launcher: bool = False
     """True once the command (torchrun) runs."""
     stages: dict[int, int] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class Waiting:
     warnings: int = 0
     """Number of repetitions of the launcher's latest warning, while no rank is heard."""
     line: str = ""
-    """The line at which all ranks have been for a while; "": there is none."""
+    """The line of the script at which all ranks have been for a while; "": no such line."""
     line_s: float = 0.0
     """Seconds for which all ranks have been at this line."""
     attached: int = 0
     """Number of ranks on this host of a job to which ddpmon attaches; 0: ddpmon started the job itself."""
     in_c_code: tuple[tuple[str, str], ...] = ()
-    """Attached ranks that have not returned to Python code, where the probe can start, each with the C code that it is
-    in; "": not known yet."""
+    """Ranks in C code, in which the probe cannot start after ddpmon has attached. Each has the name of its C code; "":
+    not known yet."""
 
 
 _NOT_ARMED = {
@@ -70,7 +70,7 @@ def unarmed_text(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = Fa
 
 
 def progress_text(facts: Waiting, without: AbstractSet[int | None] = frozenset()) -> str:
-    """Return what a run waits for, such as "2/4 ranks connected; rank 2 is importing torch"; `without` some ranks."""
+    """Return words such as "2/4 ranks connected; rank 2 is importing torch". `without`: ranks to leave out."""
     if facts.attached:
         return _entered(facts)
     command = "torchrun" if facts.world_size else "the command"
@@ -88,7 +88,7 @@ def progress_text(facts: Waiting, without: AbstractSet[int | None] = frozenset()
 
 
 def _entered(facts: Waiting) -> str:
-    """Return how far ddpmon has attached to the ranks of a job."""
+    """Return words about the number of ranks of a job to which ddpmon has attached."""
     if facts.in_c_code:
         places: dict[str, list[str]] = {}
         for name, place in facts.in_c_code[:4]:
@@ -115,7 +115,7 @@ _PLURALS = {
     "is in the first step": "are in the first step",
     "ended before the first step": "ended before the first step",
 }
-"""Progress of one rank before its first step in words, and that of several ranks."""
+"""Words for the progress of one rank before its first step, and the same words for several ranks."""
 
 
 def _progress(what: str, ranks: Sequence[int], world_size: int) -> str:
