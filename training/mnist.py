@@ -56,8 +56,9 @@ def load(args: argparse.Namespace, here: Here) -> tuple[Dataset, Dataset]:
 @torch.no_grad()
 def evaluate(model: nn.Module, held_back: Dataset, here: Here) -> tuple[int, int]:
     """Return how many test digits the model recognises, and how many there are. Each rank evaluates its share."""
-    # Ranks differ in BatchNorm's running statistics; DistributedDataParallel broadcasts rank 0's before a forward.
-    # Evaluate without DistributedDataParallel: ranks with more batches than others would wait for broadcasts forever.
+    # BatchNorm's running statistics differ between ranks. DistributedDataParallel broadcasts those of rank 0 before
+    # forward. Evaluate without DistributedDataParallel: ranks with more batches than others would wait for broadcasts
+    # forever.
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
     model.eval()

@@ -84,7 +84,7 @@ def write(
     epochs: int,
     seconds: float,
 ) -> None:
-    """Write the checkpoint; every rank calls this.
+    """Write the checkpoint. Every rank must call this function.
 
     Args:
         args: The arguments of the script.

@@ -41,7 +41,7 @@ DRIFT = Threshold(
     why="A judgement call: if the halves differ more, one median describes neither of them, and ddpmon adds a note.",
 )
 COMPARED_LOSS_STEPS = 20
-"""Number of last common steps whose mean losses are compared, because losses of single batches vary."""
+"""Number of last steps, common to both runs, whose mean losses are compared. Losses of single batches vary."""
 _BATCH_STEPS = 5
 """Number of steps in a batch, as in MSER-5."""
 
@@ -132,7 +132,7 @@ class Comparison:
 
 
 def _effect(speed: Ratio) -> float:
-    """Return the log of the interval end nearest to 1. Return 0 if runs of the same script may differ as much."""
+    """Return the log of the end of the ratio's interval that is nearest to 1; 0 if the ratio is not significant."""
     if not speed.is_certain or abs(log(speed.value)) <= log1p(RUN_DIFFERENCE.enter):
         return 0.0
     return log(speed.low) if speed.low > 1 else log(speed.high)
@@ -193,9 +193,9 @@ def first_settled_step(lengths: Floats) -> int:
 
     The beginning is at most half of the steps, and MIN_COMPARED_STEPS are left.
 
-    White's MSER-5 rule (1997) considers all beginnings and leaves out the one with which the standard error of the rest
-    is smallest. Here the rule uses medians of five steps, and applies only if it at least halves the squared error. A
-    change of the level in the first half (a fault that began or ended there) also counts as a beginning.
+    White's MSER-5 rule (1997) considers all beginnings. It leaves out the beginning with which the standard error of
+    the rest is smallest. Here the rule uses medians of five steps, and applies only if it at least halves the squared
+    error. A change of the level in the first half (a fault that began or ended there) also counts as a beginning.
     """
     batches = len(lengths) // _BATCH_STEPS
     most = min(batches // 2, (len(lengths) - MIN_COMPARED_STEPS) // _BATCH_STEPS)

@@ -78,7 +78,7 @@ def interval(speed: Ratio) -> str:
 
 
 def _where(comparison: Comparison) -> str:
-    """Return what was compared: work per second or steps, and whether their mean or median, if the two differ."""
+    """Return what was compared: work per second or steps, and, if the two differ, whether by mean or by median."""
     work = "" if comparison.unit == "steps" else f" in {comparison.unit}/s"
     if comparison.by_mean:
         return f"{work}, in the mean of all steps"
@@ -113,7 +113,7 @@ def _named(finding: Finding) -> str:
 
 
 def _learned(comparison: Comparison) -> str:
-    """Return a warning that B is no better if B has learned less; "" otherwise."""
+    """Return a warning if run B has learned less than run A, and so is no better; "" otherwise."""
     losses = comparison.losses
     if losses is None or losses.b_is != "higher":
         return ""

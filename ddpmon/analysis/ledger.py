@@ -24,7 +24,8 @@ MAX_EARLIER_EPISODES = 2_000
 MAX_EPISODES = 32
 """Maximum number of episodes in a record. Beyond it, the oldest two episodes are merged."""
 EDGE_STEPS = 10
-"""Number of the window's first steps that are unreliable as a finding's first step: smoothing hides changes there."""
+"""Number of first steps of the window that are unreliable as a finding's first step, because smoothing hides changes
+there."""
 COST_INTERVAL_S = 10.0
 """Minimum time in seconds between two writes of a row if only its cost has grown."""
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 VERDICT_WIDTH = 76
-"""Width of a verdict in columns: the header of the smallest terminal, 80, without its frame."""
+"""Width of a verdict in columns: 80, the width of the smallest terminal, minus the frame of the header."""
 NO_VALUE = "–"
 """The text that a table shows in place of a missing number."""
 MOST_FINDINGS = 8

@@ -250,7 +250,7 @@ class Nodes:
             self._up.send_due(now, stopping=self._store.run.stopping)
 
     def send_heartbeats(self, now: float, unix: float, *, recorded: bool) -> None:
-        """Send heartbeats and add events about connections. recorded: all data is on the disk."""
+        """Send heartbeats and add events about connections. recorded: True if all data is on the disk."""
         if self._down is not None:
             self._down.report_to_nodes(now, unix, recorded=recorded, stopping=self._store.run.stopping)
         if self._up is not None and not self._reached and now >= self._awaited_until:

@@ -7,7 +7,8 @@ from ddpmon.recording.earlier_runs import earlier_paces, pace_of
 from ddpmon.store.store import Store
 
 HOLD_STEPS = 50
-"""Number of steps for which the speed must differ. The first steps vary, and findings report short slowdowns."""
+"""Number of steps for which the speed must differ until an event reports it. The first steps vary, and short slowdowns
+are findings."""
 HOLD_S = 20.0
 """Seconds for which the speed must differ. The start of a run, or an attach, slows the machine for some seconds."""
 

@@ -120,7 +120,7 @@ class Relay:
         if shot is not None and shot is not self._sent and self._credits > 0:
             self._credits -= 1
             base = self._sent.version if self._sent is not None and self._sent.epoch == shot.epoch else 0
-            # The changes are sent uncompressed, because the frames are compressed.
+            # Do not compress the changes, because the frames are compressed.
             self._viewer, changes = self._viewer.answer(shot, self._want.view_request, base, level=0)
             self._sent = shot
             self._send(channel.Shot(changes))

@@ -283,7 +283,7 @@ class Registry:
         return 0
 
     def _seat_is_free(self, new: RankProcess, now: float) -> bool:
-        """Return whether a process may get its rank in the current attempt. If that has ended, begin the next one."""
+        """Return whether a process may get its rank in the current attempt. If it has ended, begin the next."""
         holder = self.process_of_rank.get(new.rank)
         if holder is None or holder is new:
             # Before it has a process group, a process with another world size belongs to a later attempt.

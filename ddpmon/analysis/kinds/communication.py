@@ -1,4 +1,6 @@
-"""Transfers between ranks that slow down all ranks, needless transfers, and links that are slower than others."""
+"""Findings about transfers between ranks that slow down all ranks, needless transfers, and links that are slower than
+others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of a host that wait for a core."""
+"""Findings about ranks of a host that wait for a CPU core."""
 
 from __future__ import annotations
 

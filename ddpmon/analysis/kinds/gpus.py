@@ -14,7 +14,7 @@ from ddpmon.analysis.words import named_ranks
 from ddpmon.messages import NO_USER_RANK, DeviceMark, Finding, GpuUser
 
 HARMLESS = frozenset({"power cap"})
-"""Reasons for reduced clocks that are normal: the power cap limits any GPU at full load."""
+"""Reasons for reduced clocks that are no fault. The power cap limits any GPU at full load."""
 Users = Mapping[int, Sequence[GpuUser]]
 Gpus = Mapping[int, str]
 SAME_GPU, CONTEXTS, LEFT_OVER, OF_RUN, OTHERS = (

@@ -103,11 +103,11 @@ class Moment:
 
     @property
     def previous_finding(self) -> Finding | None:
-        """Return the finding of the previous judgement, for a kind of which there is at most one."""
+        """Return the finding of the previous judgement, for a kind with at most one finding."""
         return next(iter(self.previous_findings), None)
 
     def first_step(self, world: World, begin: int = 0) -> int:
-        """Return the first step of a finding, for a kind of which there is at most one.
+        """Return the first step of a finding, for a kind with at most one finding.
 
         Args:
             world: The steps in which the problem was detected.

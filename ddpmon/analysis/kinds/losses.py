@@ -1,4 +1,4 @@
-"""Losses that are wrong: NaN or infinite, suddenly high, or unlike those of other ranks."""
+"""Findings about wrong losses: NaN or infinite, suddenly high, or unlike those of other ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of hosts and GPUs that grows, is nearly full, or is short."""
+"""Findings about memory of hosts and GPUs that grows, is nearly full, or is short."""
 
 from __future__ import annotations
 

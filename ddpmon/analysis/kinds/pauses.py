@@ -1,4 +1,4 @@
-"""Pauses in training that cost much of the run's time, such as evaluations and checkpoints."""
+"""Findings about pauses in training that cost much of the run's time, such as evaluations and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that differ, or that nothing keeps equal, so that each rank trains a model of its own."""
+"""Findings about replicas that differ, or that nothing makes equal, so that each rank trains its own model."""
 
 from __future__ import annotations
 

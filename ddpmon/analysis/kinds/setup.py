@@ -1,4 +1,4 @@
-"""Ranks with different setups, debugging settings that are on, and lost records of steps."""
+"""Findings about ranks with different setups, about debugging settings, and about lost step records."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class SlowRanks:
         return "load_imbalance" if has_more else names.get(one.scope, "straggler")
 
     def finding(self, kind: Kind, words: Callable[[SlowRanks], Words], facts: dict[str, Any] | None = None) -> Finding:
-        """Return the finding, with words for it.
+        """Return the finding about this slowdown.
 
         Args:
             kind: The kind of finding.

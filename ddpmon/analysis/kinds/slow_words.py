@@ -201,7 +201,7 @@ def _together(slow: SlowRanks, who: str) -> str:
 
 
 def _where(slow: SlowRanks, who: str) -> str:
-    """Return where to look, which depends on the phase."""
+    """Return words for the place in which to look for the cause, which depends on the phase."""
     one = slow.slowdown
     if slow.is_all:
         lead = "No rank stands out. " if slow.world_size != 1 else ""

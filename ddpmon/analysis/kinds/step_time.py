@@ -1,4 +1,4 @@
-"""Time of a step that delays all ranks without any rank being slow: data, gaps, garbage collections, overhead."""
+"""Findings about time that delays all ranks although no rank is slow: data, gaps, garbage collections, overhead."""
 
 from __future__ import annotations
 

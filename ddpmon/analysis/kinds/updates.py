@@ -1,4 +1,6 @@
-"""Updates that train nothing or the wrong thing: mistakes in the optimizer, learning rate or training mode."""
+"""Findings about updates that train nothing or the wrong thing: mistakes in the optimizer, learning rate or training
+mode.
+"""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ CHANCE, LIT_BY_CHANCE = 0.0002, 0.2
 """Maximum probability that noise marks a cell as late, and maximum expected number of such cells in a map. The stricter
 limit applies."""
 NEGLIGIBLE = 0.02
-"""Smallest excess that is shown, as a share."""
+"""Smallest excess over the other ranks that is shown, as a share of their median."""
 MIN_BINS_APART = 64
 """Distance in bins at which noise is no longer correlated."""
 SPIKES = 1.5
@@ -210,17 +210,14 @@ class Heat:
         self._gpu_idle.append(part, np.zeros(len(part.ranks), np.int64) if ahead_us is None else ahead_us)
 
     def latest_bins(self, steps: int, most: int) -> Bins | None:
-        """Return the latest bins, with the arguments of `metric_grid`; None before the first step."""
+        """Return at most `most` latest bins, each of `steps` steps (see `metric_grid`); None before the first step."""
         level = self._levels.get(steps)
         if level is None or not self.last_step:
             return None
         merged = 1
         while steps == WHOLE_RUN and self.last_step // (level.width * merged) >= most:
             merged *= 2
-        last, first = (
-            self.last_step // (level.width * merged),
-            1 // (level.width * merged),
-        )  # The first step of a run is step 1.
+        last, first = self.last_step // (level.width * merged), 1 // (level.width * merged)  # A run begins with step 1.
         return Bins.from_level(
             level, merged, np.arange(max(first, last - min(most, BINS_PER_RESOLUTION) + 1), last + 1)
         )

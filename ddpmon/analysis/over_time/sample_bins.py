@@ -19,7 +19,7 @@ from ddpmon.messages import DEVICE_COURSES, QUANTITIES, SAMPLE_SECONDS, Course, 
 JITTER_S = 2
 """Distance in seconds of two samples at which the second between them is filled: the later sample was a little late."""
 _SECOND_US = 1_000_000
-"""Microseconds in a second: one sample is taken each second."""
+"""Number of microseconds in a second."""
 _FIRST_SECOND = 1 << 30
 """Number of the second of each host's first sample: all hosts fill the same bins, whatever their clocks show."""
 _BATCH = 64

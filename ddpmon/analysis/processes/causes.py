@@ -248,7 +248,7 @@ def _no_core(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> 
 
 
 def _quota(late: Lateness, mine: Conditions, others: Sequence[Conditions]) -> Cause | None:
-    """Compare how long containers' CPU quotas were used up: a throttled rank does not count as waiting for a core."""
+    """Compare the times for which containers had used up their CPU quotas. Such times are no waits for a core."""
     rivals, theirs = mine.cpu_rivals, median_of(one.cpu_rivals.throttled_share for one in others) or 0.0
     if not rivals.throttled_share:
         return None

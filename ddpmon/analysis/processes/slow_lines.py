@@ -15,7 +15,7 @@ from ddpmon.messages import LOADER_ITERATOR, OWN_PHASES, SampledStack, StackSamp
 MIN_PLACE_SAMPLES = 8
 """Minimum number of samples that must show a place in the script. Fewer samples may all be from one unusual step."""
 LISTED_SHARE = 0.15
-"""Minimum share of a function's samples for a line to be listed if several lines share the excess."""
+"""Minimum share of a function's samples with which a line is listed, if several lines share the excess."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ _NOT_ARMED = {
 
 
 def unarmed_text(unarmed: Sequence[Unarmed], world_size: int, *, over: bool = False) -> tuple[str, str]:
-    """Return the lead of the sentence, "all ranks run torch without the probe:", and the advice after it."""
+    """Return the beginning of the sentence, such as "all ranks run torch without the probe:", and the advice."""
     ranks = {one.rank for one in unarmed if one.rank is not None}
     if len(ranks) == len(unarmed):
         who, more = named_ranks(sorted(ranks), world_size), ""

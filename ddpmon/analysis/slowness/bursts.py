@@ -1,4 +1,4 @@
-"""Decide whether a slowdown may be noise: bursts that other ranks have too, or noise that is too large to tell.
+"""Decide whether a slowdown may be noise: bursts that other ranks have too, or noise that is too large for a decision.
 
 Without a fault, every rank is equally likely to have the longest burst. A slow rank therefore has a fault only if no
 other rank lost nearly as much time in one burst, and if the run is long enough to have shown bursts of this length.
@@ -31,7 +31,8 @@ MIN_BURST_SHARE = 0.3
 """Minimum excess with which a step of another rank counts as part of a burst, as a share of the slowdown's excess."""
 BURST_STEPS = 22
 """Maximum length of a burst in steps, assumed while the run is too short to have shown its bursts. In a
-mixture of experts, one expert may get more tokens for 5 to 20 steps. The first slow step is uncertain by 2 steps."""
+mixture of experts, one expert may get more tokens for 5 to 20 steps. Two steps are added, because the first slow step
+is uncertain by two."""
 MORE_OFTEN = EVIDENCE / 3
 """Log likelihood ratio from which on slow ranks have more bursts than other ranks. A third of EVIDENCE suffices,
 because the detector already has evidence that these ranks are slow."""

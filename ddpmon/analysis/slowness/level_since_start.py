@@ -26,8 +26,8 @@ maximum number of ranks that steps replace in this way. Without this replacement
 40 ms late in all its steps of 36 ms, had no finding in 276 steps. Of 4,800 simulated runs of two ranks in eight kinds
 of noise, 1,000 steps each, two had a false signal, both with and without the replacement."""
 NU_SHARE = 0.6
-"""Degrees of freedom of the lugsail estimate of the variance, as a share of those of its batches. The share
-is below 1, because the lugsail estimate is a difference of two estimates."""
+"""Degrees of freedom of the lugsail estimate of the variance, as a share of the degrees of freedom of plain
+batch means. The share is below 1, because the lugsail estimate is a difference of two estimates."""
 
 
 class LevelSinceStart:

@@ -33,7 +33,8 @@ SUDDEN_VARIANCE = Threshold(
     "falls again, so a lasting rise at the spike explains less of the variance.",
 )
 OUTLYING = 4.0
-"""Robust standard deviations from the running median of five to which single values are clipped."""
+"""Maximum distance of a value from the running median of five, in robust standard deviations. Values beyond are
+clipped."""
 COVERS = 0.95
 """Probability that the interval contains the onset."""
 NEGLIGIBLE_REMAINDER = 1e-18

@@ -97,7 +97,7 @@ def _block(part: World, rows: slice) -> StepBlock:
 
 
 class RunRows:
-    """The whole run as rows, oldest first: blocks of the past, then single steps of the window; and its signals."""
+    """The whole run as rows, oldest first: blocks of steps before the window, then the window's single steps."""
 
     def __init__(
         self, world: World, past: Past, signals: Sequence[Signal], hosts: Mapping[int, str], before: Sequence[Slowdown]

@@ -25,7 +25,8 @@ LEAST_CLIP = 1.5
 """The minimum clip limit, as a multiple of MIN_CHANGE_SHARE: the mean of four steps exceeds MIN_CHANGE_SHARE if three
 steps reach the limit, and does not if only two reach it."""
 MIN_SPREAD_SHARE = 5e-4
-"""Minimum spread of the noise, as a share of a step: clocks and schedulers cause as much in runs that only sleep."""
+"""Minimum spread of the noise, as a share of a step: even in runs that only sleep, clocks and schedulers cause this
+much."""
 SCALE_RATE = BLOCK_STEPS / 1000
 """Weight of the latest block in the scale of the noise: it follows a new level of noise within about 1,000 steps."""
 PEER_SERIES = ("own", *OWN_PHASES)

@@ -1,4 +1,4 @@
-"""The description of a slowdown."""
+"""Defines the description of a slowdown, and when evidence for a slowdown is strong enough."""
 
 from __future__ import annotations
 

@@ -178,7 +178,9 @@ class SlowGroup:
         return _Span(begin, end, since, within, until, pattern)
 
     def _uniform(self, near: int, lower: int, upper: int) -> tuple[Floats, Floats, int]:
-        """Return means over equal blocks around a row: the first step of each, the means, and the size in steps."""
+        """Return means over blocks of equal size around a row: the first step of each block, the means, and the size in
+        steps.
+        """
         rows, values = self.rows, self.series[0]
         size = int(rows.steps[max(lower, near - who.FEWEST_ROWS)])
         lower = max(lower, near - SEGMENT_ROWS, int(np.argmax(rows.steps <= size)))

@@ -41,10 +41,9 @@ def z_of_t(t: Floats, freedom: Floats) -> Floats:
 
 
 def uncertain(freedom: Floats, z: Floats) -> Floats:
-    """Return the factor by which to enlarge a variance so that a z value is as rare as a t value with `freedom`
-    degrees.
+    """Return the factor for a variance that makes a z value as rare as a t value with `freedom` degrees of freedom.
 
-    It is the inverse of the approximation in `z_of_t`.
+    The function inverts the approximation in `z_of_t`.
     """
     some = np.maximum(freedom, 1e-3)
     factor: Floats = some * np.expm1(np.minimum(z**2 / some, 50.0)) / z**2
@@ -223,7 +222,8 @@ NOW_RATE = 0.5
 once; one rank that becomes slow adds only one large difference between neighbouring steps."""
 DELAY, DELAY_OF_FEW = 10 // BLOCK_STEPS, 40 // BLOCK_STEPS
 """Number of blocks before a block counts in the estimate of wandering noise, so that a rank that becomes slow has a
-signal before its slowness counts as noise. With few ranks, detection and thus the delay take longer."""
+signal before its slowness counts as noise. With few ranks, detection
+takes longer, so the delay is longer too."""
 MEMORIES = (2, 5, 10, 20, 33, 66, 100, 300)
 """Correlation times of wandering noise that are tested: numbers of steps in which the correlation falls to 1/e."""
 

@@ -21,7 +21,7 @@ GROWS = Threshold(
     "allocator stops growing.",
 )
 STRETCHES_S = (6, 60, 600)
-"""Lengths of the intervals in seconds: a fast leak is found after half a minute. A slow leak, or one that grows with
+"""Lengths of the intervals in seconds. A fast leak is found after half a minute. A slow leak, or one that grows with
 each epoch, is found after an hour."""
 TREND_INTERVALS = 5
 """Number of intervals in a trend. Fewer intervals prove nothing, and more delay the finding."""

@@ -80,9 +80,10 @@ def _add(means: dict[tuple[int, int], _Means], row: Mapping[int, Step], layouts:
 
 
 def _whole(row: Mapping[int, Step], layouts: Layouts) -> tuple[int, int]:
-    """Return the bytes of a step's all-reduce, and its duration in µs on the last rank to hand over its last bucket.
+    """Return the bytes of a step's all-reduce, and its duration in µs on the rank that was the last to hand over its
+    last bucket.
 
-    A step ends at the same moment on all ranks, so times until then can be compared although clocks differ.
+    A step ends at the same moment on all ranks, so times until this moment can be compared although clocks differ.
     """
     rank, step = max(row.items(), key=lambda item: max(b.launch_us for b in item[1].buckets) - item[1].length_us)
     of_rank = layouts.get(rank, {})

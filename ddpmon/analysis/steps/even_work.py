@@ -1,4 +1,6 @@
-"""The work of ranks (samples or tokens): how much of a slow rank's excess it explains, and its even distribution."""
+"""The work of ranks (samples or tokens): the share of a slow rank's excess that more work explains, and an even
+distribution.
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class DepartedRanks:
         """Summary of the last window of each rank, and the rank's column there."""
 
     def change_world(self, last: World | None, ranks: tuple[int, ...]) -> None:
-        """Note that the ranks of the world become `ranks`; `last` is the window before that, None if there was none."""
+        """Note that the ranks of the world become `ranks`; `last` is the window with the earlier ranks, or None."""
         gone = [rank for rank in last.ranks if rank not in ranks] if last is not None else []
         if last is not None and gone:
             summary = summarise(last)

@@ -1,4 +1,4 @@
-"""Splitting of the time that ranks were blocked into wait and transfer, by comparing their arrivals."""
+"""Splits the time for which ranks were blocked into wait and transfer, by comparing the arrivals of ranks."""
 
 from __future__ import annotations
 

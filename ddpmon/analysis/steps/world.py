@@ -127,4 +127,4 @@ MEANED = (
     *("length_ms", "phases_ms", "own_ms", "wait_ms", "transfer_ms", "exposed_ms", "exposed_wait_ms"),
     *("gradient_bytes", "samples", "tokens", "gc_ms"),
 )
-"""Arrays whose means a Window keeps."""
+"""Names of the arrays for which `Window` stores running sums to compute means."""
