@@ -1,7 +1,7 @@
 """Finds the jobs that train on this machine: their ranks, which ranks belong together, and what started them.
 
-It reads /proc alone and is fast, because `ddpmon ls` calls it each time. A process is a rank if it has the threads of a
-process group, whatever started it. A rank of torchrun also has RANK in its environment, even before it has these
+This module reads only /proc and is fast, because every `ddpmon ls` uses it. A process is a rank if it has the threads
+of a process group, whatever started it. A rank of torchrun also has RANK in its environment, even before it has these
 threads. DataLoader workers inherit the environment of their rank, but have none of its threads. Standard library only.
 """
 
@@ -20,7 +20,7 @@ from ddpmon.runs import Process, Run
 _GROUP_THREADS = ("pt_gloo_runloop", "pt_nccl_")
 """Prefixes of the names of threads that torch starts once a process group is connected.
 
-A process must not be stopped before then, because gloo would wait forever for the connections of the other ranks.
+A debugger must not stop a process before these threads exist: gloo would wait forever for connections of other ranks.
 """
 _TORCH = b"/libtorch_python.so"
 _MPI = ("mpirun", "mpiexec", "orterun", "prterun", "prted", "orted", "hydra_pmi_proxy")
@@ -47,10 +47,10 @@ class RankProcess:
     task: tasks.Task | None
     """Rank and size of the job, where the environment has them."""
     has_launcher: bool
-    """True if the parent is a launcher, which forwards signals to its ranks or ends them. A shell is none."""
+    """True if the parent is a launcher, which forwards signals to its ranks or ends them. A shell is not a launcher."""
     has_group: bool
-    """True if the process has created a process group. Before that it is still starting, and does not count as a
-    rank."""
+    """True if the process has created a process group. A process without one is still starting, and is not counted as
+    a rank."""
     watched: bool = False
     """True if ddpmon started the process or has attached to it."""
 
@@ -176,8 +176,8 @@ def _grouped(ranks: Mapping[int, RankProcess], stats: Mapping[int, Stat]) -> lis
     def key(pid: int) -> object:
         if pid not in keys:
             rank = ranks[pid]
-            keys[pid] = pid  # ends the recursion if parents form a circle
-            if rank.parent in ranks:  # Lightning's first rank starts the others
+            keys[pid] = pid  # This ends the recursion if parents form a circle.
+            if rank.parent in ranks:  # Lightning's first rank starts the other ranks.
                 keys[pid] = key(rank.parent)
             elif rank.task and rank.task.job:
                 keys[pid] = rank.task.job
@@ -229,7 +229,7 @@ def _is_launcher(pid: int, variables: Mapping[str, str], child: tuple[str, ...],
 
 
 def _runs(pid: int, programs: tuple[str, ...]) -> bool:
-    """Return whether a process runs a program whose name begins with one of these."""
+    """Return whether a process runs a program whose name begins with one of `programs`."""
     return os.path.basename(proc.executable(pid)).startswith(programs)
 
 

@@ -21,7 +21,7 @@ _KINDS = (
 
 
 def note(run_id: str, ranks: Sequence[Attached]) -> None:
-    """Append a line for each place that ranks print to, to the log where people look for the output. Raises OSError."""
+    """Append a line to launcher.log for each file or pipe that ranks print to. Raises OSError."""
     places = _places(ranks).items()
     rows = ((place, names, "prints" if len(names) == 1 else "print") for place, names in places)
     _append(
@@ -37,11 +37,11 @@ def stack(run_id: str, name: str, frames: Sequence[Frame]) -> None:
 def _append(run_id: str, lines: Iterable[str]) -> None:
     path = runs.run_dir(run_id) / "logs" / "launcher.log"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as log:
-        log.writelines(f"INFO {line}\n" for line in lines)  # INFO: the line is no error of the job
+        log.writelines(f"INFO {line}\n" for line in lines)  # The lines do not report an error of the job.
 
 
 def _places(ranks: Sequence[Attached]) -> dict[str, list[str]]:
-    """Return the ranks that print to each place, as {place: names of ranks}."""
+    """Return {file or pipe: names of the ranks that print to it}."""
     places: dict[str, list[str]] = {}
     for each in ranks:
         target = proc.descriptor_link(1, each.process.pid)

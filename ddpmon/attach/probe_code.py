@@ -1,8 +1,9 @@
 """Writes the Python code that a rank runs to arm or disarm the probe. Standard library only.
 
-The code runs in its own namespace, so that it leaves no name in the script's, and answers through a file. Code that
-arrives while other such code runs, which Python 3.14 allows, runs after it. It raises nothing into the script, except
-that an exception from the script's own signal handler is raised again a moment later, in the script's code.
+The code runs in a namespace of its own, so that it adds no name to the script's namespace, and answers through a file.
+Python 3.14 may start a second piece of such code while the first piece runs; the second piece then waits for the first.
+The code raises nothing into the script. If the script's own signal handler raises while the code runs, that exception
+is raised again a moment later, in the script's code.
 """
 
 from __future__ import annotations

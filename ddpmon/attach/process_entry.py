@@ -1,9 +1,10 @@
 """Makes a running Python process run code on its main thread, between two bytecodes. Standard library only.
 
-Python 3.14 and later do this themselves (sys.remote_exec). Before 3.14, a debugger stops the process for a moment and
-calls two functions in it, both of which are safe at any instruction: mmap, which allocates memory for the code, and
+Python 3.14 and later have sys.remote_exec for this. Before 3.14, a debugger stops the process for a moment and calls
+two functions in it, both of which are safe at any instruction: mmap, which allocates memory for the code, and
 Py_AddPendingCall, which schedules a call of PyRun_SimpleString with that code. The process then continues, and its main
-thread makes the call where it would check for signals. A thread in C code makes it when it returns to Python.
+thread makes the scheduled call where it would check for signals. If the main thread is in C code, it makes the call
+when it returns to Python code.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ printf "{_SCHEDULED} %d\\n", {_NOTE}
 detach
 quit
 """
-"""The commands for gdb. They end at the first error, and gdb then detaches.
+"""The commands for gdb. The commands end at the first error, and gdb then detaches.
 
-After each call, gdb restores the registers of the process one by one. If it cannot write the vector registers, the
-others stay half restored, and the process aborts. So these commands first change a vector register and change it back.
-If this fails, the process has not been harmed.
+After each call, gdb restores the registers of the process one by one. If gdb cannot write the vector registers, the
+other registers stay half restored, and the process aborts. So the commands first change a vector register and change it
+back. If this test fails, the process has not been harmed.
 """
 _CANNOT_RESTORE = "Couldn't write extended state status"
 FIRST_WITH_AMX = 14

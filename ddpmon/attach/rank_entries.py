@@ -16,7 +16,7 @@ from ddpmon.runs import Process, plain_file
 from ddpmon.runs.run import ENDED, ENTERING, IN, REFUSED, STARTING, WAITING, Attached
 
 PYSPY_AFTER_S = 3.0
-"""Seconds for a rank to return to Python code, after which py-spy reads the rank's stack."""
+"""Seconds for a rank to return to Python code. After that, py-spy reads the stack of a rank that has not."""
 _UNDER_WAY = {ENTERING, WAITING, STARTING}
 _LARGEST_REPLY = 1 << 16
 

@@ -23,7 +23,7 @@ ELSEWHERE = (
 
 
 def find(pid: int) -> TrainingJob:
-    """Return the job that a process is part of. Raises UsageError with the reason if ddpmon cannot attach to one."""
+    """Return the job that a process is part of. Raises UsageError with the reason if ddpmon cannot attach to it."""
     found = of_process(pid, find_all(attached_processes(runs.all_runs())))
     if not found:
         raise UsageError(obstacles.no_job(pid))
@@ -109,7 +109,7 @@ def run_of(job: TrainingJob, run_id: str) -> Run:
 
 
 def unwatched(of_user: Iterable[Run]) -> list[tuple[int, Run]]:
-    """Return (pid, run) for each job that trains here without ddpmon, to be listed. of_user: all runs of this user."""
+    """Return (pid, run) for each job that trains on this machine without ddpmon. of_user: all runs of this user."""
     return [
         (job.pid, dataclasses.replace(run_of(job, f"pid {job.pid}"), created_at=job.started_at, attached=[]))
         for job in jobs.unwatched(of_user)

@@ -1,7 +1,7 @@
 """python -m ddpmon.attach.supervisor RUN_ID: enter the ranks of a job, watch it until it ends, or remove the probe.
 
-It is the counterpart of `ddpmon.launch.supervisor` for a job that ddpmon did not start. Only the hub is its child, and
-the job's processes go on if it ends. Standard library only.
+This supervisor is the counterpart of `ddpmon.launch.supervisor` for a job that ddpmon did not start. Its only child is
+the hub. The job's processes continue if the supervisor ends. Standard library only.
 
     SIGRTMIN          detach: remove the probe from all ranks; the job goes on
     SIGTERM, SIGINT   stop the job: signal its launcher, or without one its ranks, and SIGKILL them after the grace
@@ -36,11 +36,12 @@ from ddpmon.runs.run import ENDED, ENTERING, IN, STARTING, WAITING, Attached
 
 ENTERING_INTERVAL_S = 0.05
 LEAVING_S = 20.0
-"""Longest time for ranks to remove the probe. A rank in C code removes it when it returns, even after this time."""
+"""Longest time, in seconds, for ranks to remove the probe. A rank in C code removes the probe when it returns to Python
+code, even after this time."""
 RESTART_S = 30.0
 """Seconds after the end of all ranks within which their launcher must end or start new ranks."""
 RANK_SEARCH_S = 2.0
-"""Interval of the search for ranks that the launcher has started anew."""
+"""Interval, in seconds, at which the supervisor searches for new ranks of the launcher."""
 UNKNOWN = "the job has ended; ddpmon cannot see its exit code, because ddpmon did not start the job"
 ATTACH_SIGNALS = (DETACH, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
 
@@ -49,7 +50,7 @@ say = journal.write_line
 
 
 class Supervisor(Supervising):
-    """Supervises one attached run from the entry into its ranks until the job ends or the probe is removed."""
+    """Supervises one attached run: injects the probe into the ranks, and ends with the job or the probe's removal."""
 
     def __init__(self, file: RunFile, takes_over: bool) -> None:
         super().__init__(file, say)
@@ -140,7 +141,7 @@ class Supervisor(Supervising):
             self.file.change_fields(detaching=True)
             self._leave("")
 
-    # --- into the ranks, and out again -----------------------------------------------------------------------------
+    # --- injecting and removing the probe --------------------------------------------------------------------------
 
     def _enter(self, ranks: list[Attached]) -> None:
         run = self.run
@@ -187,13 +188,13 @@ class Supervisor(Supervising):
                 with contextlib.suppress(OSError):  # The disk may be full.
                     log_notes.stack(self.run.id, each.name, frames)
         refused = entries.refused
-        if refused and not entries.entering:  # A debugger at work may schedule its code after ours.
+        if refused and not entries.entering:  # A running debugger could still arm the probe after its removal.
             self._leave(f"{refused.name}: {refused.why}")
         elif entries.settled:
             self.entries = None
 
     def _left(self, now: float) -> bool:
-        """Return whether the probe is removed from all ranks, or `LEAVING_S` has passed."""
+        """Return whether all ranks have removed the probe, or `LEAVING_S` has passed since the request."""
         if self.leaving_since is None or self.entries is None:
             return False
         if not self.entries.settled and now - self.leaving_since < LEAVING_S:
@@ -206,7 +207,7 @@ class Supervisor(Supervising):
     # --- the end of the job ----------------------------------------------------------------------------------------
 
     def _ended(self, now: float) -> bool:
-        """Return whether the job is over: its ranks and its launcher, which could start new ranks, have ended."""
+        """Return whether the job is over: its ranks have ended, and its launcher has ended or starts no new ranks."""
         if any(rank.alive() for rank in self.ranks.values()):
             self.alone_since = None
             return False
@@ -219,11 +220,11 @@ class Supervisor(Supervising):
         return self.alone_since is not None and now - self.alone_since >= RESTART_S
 
     def _enter_restarted(self) -> None:
-        """Enter the ranks that the launcher has started since the last ones ended, once all of them train."""
+        """Inject the probe into the ranks that the launcher has restarted, once all of them have a process group."""
         if self.run.agent is None or self.leaving_since is not None or self.run.stopping:
             return
         if any(processes.is_rank(pid) for pid in proc.children().get(self.run.agent.pid, ())):
-            self.alone_since = None  # They may need long to import torch.
+            self.alone_since = None  # The new ranks may need long to import torch.
         again = next((job for job in jobs.find_all() if job.launcher == self.run.agent), None)
         if again is None or len(again.ranks) < len(self.ranks) or not all(rank.has_group for rank in again.ranks):
             return  # Ranks are still starting, and further ones may follow.
@@ -267,7 +268,7 @@ class Supervisor(Supervising):
             self.kill_at = now
 
     def _ask(self) -> None:
-        """Ask the job to stop: signal the launcher, which forwards it, or without a launcher the ranks.
+        """Ask the job to stop with a signal to the launcher, which forwards it. Without a launcher, signal the ranks.
 
         The signal is SIGTERM where a rank handles it or a process ignores SIGINT, else SIGINT.
         """
@@ -320,9 +321,9 @@ class Supervisor(Supervising):
         self._until_written()
 
     def _exit_code(self) -> int | None:
-        """Return the job's exit code: the launcher's, or of the ranks where there is no launcher; None if unknown.
+        """Return the launcher's exit code; without a launcher, the first failing exit code of a rank. None if unknown.
 
-        It comes from the kernel. Where the kernel has none, it is 0 if every rank said goodbye without a failure.
+        The kernel reports the exit codes. If it does not, the code is inferred from the goodbyes of the ranks.
         """
         codes = [each.exit_code() for each in ([self.launcher] if self.launcher else self.ranks.values())]
         seen = [code for code in codes if code is not None]

@@ -1,7 +1,8 @@
 """Finds functions in the memory of another process, as its dynamic linker does. Standard library only.
 
-It reads the tables that the process itself has loaded, not the files, which may have been replaced since the process
-started, or lie in a container. So the debugger needs no symbols; loading those of torch would take it many seconds.
+This module reads the tables that the process itself has loaded. It does not read the files, which may be in a container
+or may have been replaced since the process started. So the debugger needs no symbols; loading the symbols of torch
+would take it many seconds.
 elf(5) describes ELF, and https://flapenguin.me/elf-dt-gnu-hash describes the hash table.
 """
 
@@ -96,7 +97,7 @@ def _tables(image: Image, read: Read) -> _Tables:
         values[tag] = value
     if not {_STRTAB, _SYMTAB, _GNU_HASH} <= values.keys():
         raise NoSymbolError(f"{image.path} exports nothing")
-    # glibc has replaced these offsets by addresses; musl has not.
+    # The dynamic linker of glibc has replaced these offsets by addresses. The one of musl has not.
     symbols, strings, hashes = (
         value if value >= image.base else value + bias
         for value in map(values.__getitem__, (_SYMTAB, _STRTAB, _GNU_HASH))

@@ -65,7 +65,7 @@ def command_line(context: click.Context) -> None:
 
 
 _CHECK_THE_FILE = {"config", "doctor", "snapshot", "_relay", "_there"}
-"""Commands that report errors in the config file themselves, or that a user of another machine runs here."""
+"""Commands that report errors in the config file themselves, and commands that ddpmon runs here over ssh."""
 
 
 def _report_wrong_settings(*, starts_run: bool) -> None:
@@ -107,14 +107,14 @@ def main() -> None:
         code = _complain(str(error), 1)
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
-    with contextlib.suppress(OutputError):  # Only what was printed before an error remains to be flushed.
+    with contextlib.suppress(OutputError):  # After an error, the text that was printed before it is still buffered.
         sys.stdout.settle()
     sys.stderr.settle()
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _plain(stream: TextIO | None) -> TextIO | None:
-    """Return a stream to write to, which makes text plain if it is a terminal; None if `stream` is closed."""
+    """Return the stream; if it is a terminal, wrap it to remove control characters. None if the stream is closed."""
     with contextlib.suppress(AttributeError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an ASCII log must not end the command
     if stream is None or not stream.isatty():
@@ -123,7 +123,7 @@ def _plain(stream: TextIO | None) -> TextIO | None:
 
 
 def _complain(text: str, code: int) -> int:
-    """Print a line on stderr, but none twice; return the code."""
+    """Print a line on stderr, unless this command has printed the same line before. Return `code`."""
     line = plain(" ".join(config.with_origin(text).split()))
     if line not in _printed:
         print("ddpmon:", line, file=sys.stderr)

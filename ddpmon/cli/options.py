@@ -36,13 +36,13 @@ class Within(click.FloatRange):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within bounds. Unlike click's own range, it calls a word that is none by a plain name."""
+    """A whole number within bounds. click's own error message calls it "integer range"; ours says "whole number"."""
 
     name = "whole number"
 
 
 class VariableOption(click.Option):
-    """An option that an environment variable sets too. Errors name the variable only if the value is from there."""
+    """An option that an environment variable can set too. An error names the variable only if it gave the value."""
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         if ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT:
@@ -59,13 +59,13 @@ def run_argument(name: str, *, required: bool = True) -> Callable[[Callable[...,
 
 
 def _runs(_context: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the names of runs, and the ids of those that share a name, latest first."""
+    """Return the names of runs, latest first. An older run with the same name is listed by its id."""
     from click.shell_completion import CompletionItem
 
     items: dict[str, CompletionItem] = {}
     try:
         latest_first = runs.all_runs()[::-1]
-    except DdpmonError:  # The command reports the error; a shell expects words.
+    except DdpmonError:  # The shell expects only words here. The command itself will report the error.
         return []
     for run in latest_first:
         word = run.id if run.name in items else run.name
@@ -217,7 +217,7 @@ def on_alert(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def root_hub(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the options `--hub` and `--hub-key`. without: help text on what happens without them."""
+    """Return the options `--hub` and `--hub-key`. without: help text that says what ddpmon does without `--hub`."""
     place = click.option(
         "--hub",
         envvar="DDPMON_HUB",

@@ -39,7 +39,7 @@ class Publisher:
         if options:
             try:
                 self._process = self._start(options)
-            except OSError as error:  # The run continues without it.
+            except OSError as error:  # The run continues, but ddpmon does not publish it.
                 print(f"ddpmon: nothing is published: {self._log}: {error.strerror}", file=sys.stderr)
 
     def _start(self, options: list[str]) -> subprocess.Popen[bytes]:

@@ -130,7 +130,7 @@ def _lines_until_ended(source: RemoteSource, every_s: float) -> None:
 
 
 def _conclude(source: RemoteSource, last: Snapshot) -> int:
-    """Print how the run ended; return the exit code for that."""
+    """Print how the run ended; return this command's exit code."""
     code = last.run.exit_code
     print(f"{source.run_name} on {source.address.where}: {last.state}{'' if code is None else f', exit code {code}'}")
     if last.verdict:

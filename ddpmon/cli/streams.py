@@ -13,11 +13,13 @@ from typing import Any, TextIO
 from ddpmon.errors import DdpmonError
 
 MIN_COLUMNS, PROSE_COLUMNS, MAX_PROSE_COLUMNS = 20, 80, 100
-"""Width in columns of the narrowest terminal that text is fitted to, and of sentences: in a pipe, and at most."""
+"""Widths in columns: of the narrowest terminal that text is fitted to, of sentences in a pipe, and of the longest line
+of a sentence.
+"""
 _remote_columns = 0
-"""Width of the terminal at the other end of an ssh connection that shows standard output; 0: there is none."""
+"""Columns of the terminal at the other end of an ssh connection; 0 if standard output goes to no such terminal."""
 MAX_PIPED_COLUMNS = 10_000
-"""Width of lines that are not cut or wrapped, because no terminal shows them."""
+"""Width in columns for output to a pipe or a file, where no line has to be cut or wrapped."""
 _FOR_GOOD = {errno.EPIPE, errno.EBADF}
 """Errors after which no later write can succeed, unlike a full disk."""
 
@@ -34,7 +36,7 @@ class OutputError(DdpmonError):
 
 
 class StandardStream:
-    """A standard stream that cannot be written to raises OutputError, or is ignored if it `survives`."""
+    """Wraps standard output or standard error. A failing write raises OutputError, or drops the text if `survives`."""
 
     def __init__(self, stream: TextIO | None, *, survives: bool = False) -> None:
         """Wrap a stream.
@@ -128,7 +130,7 @@ def occupy_closed() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # It gets the lowest free number, which is this one.
+            os.open(os.devnull, os.O_RDWR)  # The kernel assigns the lowest free number, which is this descriptor's.
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  open to the end
 

@@ -54,9 +54,9 @@ def interactive() -> bool:
 class Signals:
     """Turns Ctrl-C, SIGTERM and SIGHUP into requests while the context is entered.
 
-    If this command started the run (`owns_run`), it also catches SIGUSR1 and SIGUSR2 for the ranks, because schedulers
-    announce the end of a job by sending them to the program that they started. Otherwise these two keep their usual
-    effect.
+    If this command started the run (`owns_run`), it also catches SIGUSR1 and SIGUSR2, to forward them to the
+    ranks: schedulers announce the end of a job by sending these signals to the program that they started. Otherwise
+    SIGUSR1 and SIGUSR2 keep their usual effect.
     """
 
     def __init__(self, owns_run: bool) -> None:
@@ -91,7 +91,7 @@ def dashboard(run: runs.Run, every_s: float, owns_run: bool, notify: str = "off"
 
     Args:
         run: The run.
-        every_s: Seconds between two lines while the run stops after the dashboard was left.
+        every_s: Seconds between two lines that are printed if the user leaves the dashboard while the run stops.
         owns_run: This command started the run.
         notify: A choice of `--notify`.
         readonly: The run cannot be stopped from the dashboard.
@@ -179,7 +179,7 @@ def follow(run: runs.Run, every_s: float, signals: Signals) -> int:
                 is_gone = True
     finally:
         source.close()
-    _say_news(source)  # The source's thread has ended, and may have started a supervisor just before.
+    _say_news(source)  # The source's thread has ended. It may have replaced the supervisor just before its end.
     code = _conclude(run, snapshot, report=True)
     return 128 + signal.SIGTERM if signals.terminated and code == runs.STOPPED_CODE else code
 
@@ -200,9 +200,9 @@ def _attached(run: runs.Run) -> tuple[runs.Run, Source]:
     try:
         return run, attach(run)
     except RecordingError:
-        if run.lost():  # Its supervisor was just killed, before its hub had recorded anything.
+        if run.lost():  # The run's supervisor was just killed, before the hub had recorded anything.
             run = adopted(run)
-        elif run.ended:  # The run failed at once, and its hub is still recording that.
+        elif run.ended:  # The run failed at once, and its hub is still recording the failure.
             run = stop.wait_until_gone(run, ENDING_S) or runs.load(run.id)
         else:
             raise
@@ -233,7 +233,7 @@ def _hand_on(run: runs.Run, number: signal.Signals) -> None:
 
 
 def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int:
-    """Print how the run ended and where it is stored; return the exit code for that."""
+    """Print how the run ended and where it is stored; return this command's exit code."""
     # The recording and the report are complete once the hub has ended; the supervisor ends after it.
     try:
         run = runs.load(run.id)
@@ -278,7 +278,7 @@ def _conclude(run: runs.Run, last: Snapshot | None, report: bool = False) -> int
 def _conclude_deleted(run: runs.Run, last: Snapshot | None) -> int:
     """Print how a run ended whose folder was moved or deleted, for example because of $DDPMON_KEEP.
 
-    Return the exit code for that.
+    Return this command's exit code.
     """
     state = run.state() if run.ended else "unknown" if last is None else last.state
     _say(f"{run.name} ({run.id}): {state}; somebody has deleted or moved the run's folder")
@@ -295,7 +295,7 @@ def _say_report(run: runs.Run) -> None:
 
 
 def _say_why(run: runs.Run, last: Snapshot | None) -> bool:
-    """Print the last output of the rank that failed, and the name of its log; return whether there is any output."""
+    """Print the last output of the rank that failed, and the name of its log. Return whether the log has any output."""
     from ddpmon.export.last_words import last_words
 
     if run.error is not None:

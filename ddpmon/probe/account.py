@@ -30,11 +30,11 @@ from ddpmon.probe.records import (
 from ddpmon.probe.script_notes import MAX_WAITING_VALUES, ScriptNotes
 
 AGREEING_UPDATES = 3
-"""Number of updates in a row that must have equally many reductions; an epoch's last update may have fewer."""
+"""Number of consecutive updates that must have equally many reductions. An epoch's last update may have fewer."""
 
 
 class Account(ScriptNotes):
-    """Reads notes. Each method with three arguments reads one kind of note, at the time `journal.now`."""
+    """Reads notes. Each method with three arguments reads one kind of note. `journal.now` is the note's time."""
 
     def __init__(self, identity: Identity, parallelism: Parallelism, journal: Journal) -> None:
         super().__init__(identity, journal)
@@ -43,7 +43,7 @@ class Account(ScriptNotes):
         self.updates = 0
         """Number of updates up to the note being read, counted as in `messages.step_counter`."""
         self.unsynchronised = 0
-        """Optimizer steps on gradients that were not synchronised although there is a DDP model."""
+        """Number of optimizer steps on gradients that were not synchronised although there is a DDP model."""
         self._parallelism = parallelism
         self._models = False
         """True if there was a DDP model at the last optimizer step."""
@@ -51,30 +51,30 @@ class Account(ScriptNotes):
         """True if there has been a forward with gradients."""
         self._arrival = 0
         self.reductions = 0
-        """Number of reductions before each of the last `AGREEING_UPDATES` updates, once these numbers agree."""
+        """Number of gradient reductions per update, once the last `AGREEING_UPDATES` updates agree on it; else 0."""
         self._reductions: list[int] = [0]
-        """Number of reductions before each of the last updates; the last entry counts those since the latest update."""
+        """Number of reductions before each of the last updates; the last entry: reductions since the latest update."""
         self._ddp = False
-        """True once gradients have been synchronised here. After that, only a synchronisation ends a part of a step."""
+        """True once this rank has synchronised gradients. Then only a synchronisation ends a part of a step."""
         self._passed = 0, 0, 0
-        """Collectives, parts and updates so far at the end of the latest part, for ranks on other machines."""
+        """Numbers of collectives, parts and updates at the end of the latest part, for ranks on other machines."""
         self._closures = 0
         """Number of backward calls in the closure of the optimizer that is stepping."""
         self._cache = GradientCache()
         self._trained: set[int] = set()
         """Numbers of the models that had a forward with gradients."""
         self._around: list[int] = []
-        """Stack of the running backward calls, with the phase to return to after each."""
+        """For each running backward call, the outermost first: the phase to return to when the call ends."""
         self._undecided = False
-        """True if the last forward was with gradients, of a model in evaluation mode."""
+        """True if the last forward computed gradients although its model was in evaluation mode."""
         self._trains_in_eval = False
         """True if a model was trained in evaluation mode. Evaluation mode then does not imply an evaluation."""
         self._in_training_mode: set[int] = set()
         """Numbers of the models that had a forward with gradients in training mode."""
         self.held_out = 0
-        """Number of reductions in a row in evaluation mode, of models that had been in training mode before."""
+        """Number of consecutive reductions of models in evaluation mode that had trained in training mode before."""
         self.skips: deque[bool] = deque(maxlen=SCALED_UPDATES)
-        """Latest updates through a GradScaler, True for each update that it skipped."""
+        """The latest updates through a GradScaler: True for each update that the scaler skipped."""
         self._scaler_steps = False
         """True between GradScaler.step and the optimizer's step."""
 
@@ -98,7 +98,7 @@ class Account(ScriptNotes):
         self.iteration.optimizer_made(key)
 
     def optimizer_named(self, key: int, name: str, others: Sequence[int]) -> None:
-        """Handle an optimizer's first step. name: the model that it updates. others: optimizers of parts of it."""
+        """Handle an optimizer's first step. name: its model. others: optimizers that update parts of that model."""
         self._names[key] = name
         for other in others:
             self.iteration.optimizer_gone(other)
@@ -115,7 +115,7 @@ class Account(ScriptNotes):
         self.clock.leave_phase()
 
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
-        """Handle a forward in training mode with gradients. model: its number, or -1 if its inputs are not counted."""
+        """Handle a forward in training mode with gradients. model: its number; -1 if its inputs do not count."""
         self.beats += 1
         self._forward_with_gradients()
         self._undecided = False
@@ -128,7 +128,7 @@ class Account(ScriptNotes):
         self.beats += 1
         self._forward_with_gradients()
         self._undecided = not self._trains_in_eval and self.clock.pausing is not None
-        if not self._undecided:  # otherwise the next backward decides
+        if not self._undecided:  # Otherwise the next backward shows whether the forward was training.
             self._trains(model, samples, tokens)
 
     def _forward_with_gradients(self) -> None:
@@ -176,7 +176,7 @@ class Account(ScriptNotes):
         self._arrival = self.clock.begin_sync()
 
     def synchronisation_was_none(self, *_: object) -> None:
-        """Handle a synchronisation that raised, or was asynchronous: it blocked nobody."""
+        """Handle a synchronisation that blocked no rank, because it raised or was asynchronous."""
         self.beats += 1
         self.clock.block_not()
 
@@ -192,11 +192,11 @@ class Account(ScriptNotes):
         clock = self.clock
         if accumulates:
             self._trains_in_eval = self._trains_in_eval or self._undecided
-            clock.trained()  # without DDP, no note of a forward has come
+            clock.trained()  # Without DDP, the forward has left no note.
         clock.enter_after_gap(BACKWARD, 1)
         if accumulates:
             again = False
-            if single and clock.base == OPTIMIZER:  # LBFGS calls its closure many times, on one batch
+            if single and clock.base == OPTIMIZER:  # LBFGS calls its closure many times with the same batch.
                 self._closures += 1
                 again = self._closures > 1
             self._cache.backward(clock.part.losses, None if again else loss)
@@ -216,7 +216,7 @@ class Account(ScriptNotes):
         self.clock.part.buckets.append(bucket)
 
     def backward_ends(self, reductions: Sequence[Reduction], *_: object) -> None:
-        """Handle the end of a backward and its reductions, if any. Of several models, the latest arrival counts."""
+        """Handle the end of a backward and its reductions, if any. With several models, the latest arrival counts."""
         self.beats += 1
         clock = self.clock
         now = self._leave_backward()
@@ -228,14 +228,14 @@ class Account(ScriptNotes):
         arrival, payload_bytes, event = 0, 0, None
         for its_bytes, ready, expected_at, its_event, held_out in reductions:
             payload_bytes += its_bytes
-            its_arrival = expected_at + max(ready) if ready else now  # without times, the backward's end counts
+            its_arrival = expected_at + max(ready) if ready else now  # If the times are unknown, take the end.
             if its_arrival > arrival:
                 arrival, event = its_arrival, its_event
             self.held_out += held_out in self._in_training_mode
         clock.blocked_at_the_end(SYNC_GRADIENTS, min(arrival, now), now, payload_bytes, BACKWARD, event)
         self._ddp = True
         self.updates += 1
-        self._reductions[-1] += clock.base != OPTIMIZER  # each closure needs its own gradients
+        self._reductions[-1] += clock.base != OPTIMIZER  # Every call of a closure reduces gradients of its own.
         self._cut(now)
 
     def _cut(self, now: int) -> None:
@@ -257,7 +257,7 @@ class Account(ScriptNotes):
 
         Args:
             issued: Number of collectives so far.
-            count: Number of such parts so far; none of them has counted as a step yet.
+            count: Number of parts so far.
             whole: True if a step ended too.
 
         """
@@ -276,7 +276,7 @@ class Account(ScriptNotes):
             start.begun_at = count - start.parts
 
     def _tell_place(self) -> None:
-        """Publish for ranks on other machines where the latest step ended, if it ended with the latest part."""
+        """Publish the place where the latest step ended, for ranks on other machines, if the latest part ended it."""
         issued, parts, updates = self._passed
         if self.start is not None and issued and updates == self.updates and not self.clock.held and self.clock.step:
             self.start.place = issued, parts, self.clock.step
@@ -334,7 +334,7 @@ class Account(ScriptNotes):
         self._models = models
         self.clock.base = OTHER
         now = self.clock.leave_phase()
-        self.gradients_taken(key)  # includes gradients of its closures
+        self.gradients_taken(key)  # These include the gradients that the optimizer's closure computed.
         self.updates += unreduced
         self.unsynchronised += unreduced and models
         if not self._ddp and not self._marked and (unreduced or not models):
@@ -356,7 +356,7 @@ class Account(ScriptNotes):
                 self.reductions = latest[0]
             self._reductions = [*latest, 0]
         if not self.clock.held:
-            self.clock.skips_first = False  # The previous step ended with its gradients, so this one is whole.
+            self.clock.skips_first = False  # No counted part belongs to this update, so the next step is whole.
         if self.clock.held and not self._marked:
             self.iteration.note_update(key)
             self._step_done()

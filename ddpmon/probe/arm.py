@@ -25,7 +25,7 @@ _hears_forks = False
 
 
 def from_environment() -> None:
-    """Arm the probe if the environment says that a hub listens, once per process.
+    """Arm the probe if the environment has the address of a hub. A second call in the process does nothing.
 
     A rank that torchrun started tells the hub about itself at once. Any other process counts as a rank only when it
     sets up a process group, wraps a model or steps an optimizer, because DataLoader workers and a script's own
@@ -66,8 +66,8 @@ def current_listener() -> Listener | None:
 def leave(then: Callable[[], object]) -> Listener | None:
     """Disarm the probe in a process that continues, and return its listener.
 
-    All changes are undone at once; the background thread still sends what was measured. then: called when that thread
-    is about to end and nothing else of the probe is left.
+    All changes are undone at once. The background thread still sends the remaining records. then: called when the
+    background thread is about to end and nothing else of the probe is left.
     """
     global _listener, _sender
     listener, sender = _listener, _sender
@@ -107,7 +107,7 @@ def _prepare(listener: Listener) -> None:
         stack_signal.arm(places())
         _sender = sender = Sender(listener, settings.socket)
         sender.start()
-        # Forked and forkserver children of multiprocessing run only util.Finalize; all other processes run atexit.
+        # Children that multiprocessing forks run only util.Finalize at their end. All other processes run atexit.
         atexit.register(sender.finish)
         listener.changes.undone_by(lambda: atexit.unregister(sender.finish))
         listener.changes.undone_by(util.Finalize(None, sender.finish, exitpriority=100).cancel)
@@ -119,7 +119,7 @@ def _prepare(listener: Listener) -> None:
 def _forked() -> None:
     """Reset the probe in a forked child, which most often is a DataLoader worker.
 
-    The child counts as a rank only if it starts to train. A child of a process that ddpmon attached to never does.
+    The child counts as a rank only if it starts to train. A child of a process that ddpmon attached to is never a rank.
     """
     global _sender
     if _listener is None:
@@ -140,8 +140,8 @@ def _forked() -> None:
 def _write_error_file() -> None:
     """Write an uncaught exception into torchrun's error file, as torchrun's @record would, for its summary.
 
-    The file appears whole or not at all: torchrun kills the other ranks at the first failure, and itself fails on a
-    file that a killed rank has written in part.
+    The file is written under another name and renamed: torchrun kills the other ranks at the first failure, and fails
+    itself if it reads a file that a killed rank has written in part.
     """
     error = getattr(sys, "last_value", None)
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")

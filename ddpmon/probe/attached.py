@@ -35,7 +35,7 @@ def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0, *, hu
         run_id: Id of the run.
         folder: Folder of the run.
         reply: File for the answer, {"ok": true, "rank": …} or {"ok": false, "error": "one line"}. It may appear some
-            milliseconds after this returns, because some moments of an optimizer's step must not be interrupted.
+            milliseconds after `arm` returns, because some moments of an optimizer's step must not be interrupted.
         ranks: Number of ranks on this machine that ddpmon attaches to; 0 for all ranks of the job.
         hub_given: True if the run has ranks on other machines, whose hubs know the root hub's address.
 
@@ -45,7 +45,7 @@ def arm(socket: str, run_id: str, folder: str, reply: str, ranks: int = 0, *, hu
 
 
 def disarm(reply: str) -> None:
-    """Remove the probe from this process; the answer is written once nothing of it is left."""
+    """Remove the probe from this process. The answer is written to `reply` once nothing of the probe is left."""
     _when_quiet(reply, lambda: _disarm(reply))
 
 
@@ -115,7 +115,7 @@ def _arm(settings: RunSettings, ranks: int) -> dict[str, Any]:
         if not (found.models or found.optimizers or listener.has_group or "RANK" in os.environ):
             raise _CannotWatchError("this process does not train yet; attach when it has a model and an optimizer")
         listener.start()
-        listener.hot.start = listener.account.start  # now that another thread reads the notes
+        listener.hot.start = listener.account.start  # The sender's thread reads the notes from now on.
     except BaseException:
         arming.leave(lambda: None)
         run_settings.override_environment(None)

@@ -16,7 +16,7 @@ def count_batch(batch: Any, depth: int = 3) -> tuple[int, int]:
     try:
         kind = type(batch)
         first = batch[0] if (kind is tuple or kind is list) and batch else batch
-        if type(first) is Tensor:  # the usual batch; a fast path that runs twice in each step
+        if type(first) is Tensor:  # Most batches take this fast path, which runs twice in each step.
             shape = first.shape
             if shape and shape[0]:
                 if len(shape) != 2 or first.dtype is float32 or first.is_floating_point():
@@ -42,7 +42,8 @@ def count_batch(batch: Any, depth: int = 3) -> tuple[int, int]:
 def links_nodes(samples: int, second: Any) -> bool:
     """Return whether a model's second input links the nodes of a graph, so that rows of the first are nodes.
 
-    samples: number of rows of the first input. With two samples, any second input has two rows, which shows nothing.
+    A list of edges has two rows. samples: number of rows of the first input. If there are two, a second input with two
+    rows may as well be an ordinary one, so the answer is False.
     """
     if isinstance(second, Tensor):
         shape = second.shape

@@ -1,8 +1,8 @@
 """Records every bucket's all-reduce if requested (--buckets): when DDP launched it, when it ended, and its parameters.
 
-DDP shows its buckets only to a communication hook. So the probe registers one that computes, bit for bit, what DDP
-computes without a hook, or wraps the script's own hook. It costs what every communication hook costs: one more pass
-over the gradients.
+DDP shows its buckets only to a communication hook. So the probe registers a hook that computes the same bits that DDP
+computes without a hook, or it wraps the script's own hook. Every communication hook costs one more pass over the
+gradients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Buckets:
         self.layouts: deque[Layout] = deque(maxlen=10_000)
         """Layouts that the background thread has not sent yet."""
         self.joining: Any = None
-        """Under Join, the all-reduce that counts the ranks that still have inputs."""
+        """Handle of the all-reduce with which Join counts the ranks that still have inputs; None without Join."""
         self._hooks: weakref.WeakKeyDictionary[Any, Hook | None] = weakref.WeakKeyDictionary()
         """Hook of each model; None if the model's buckets cannot be recorded."""
         self._count = 0
@@ -60,7 +60,7 @@ class Buckets:
                 register(reducer, state, ours)
                 self._hooks[model] = ours
             elif ours.user is not None:
-                register(reducer, state, hook)  # torch raises, because this is a second hook
+                register(reducer, state, hook)  # torch raises its usual error about a second hook.
             ours.user = (state, hook)
 
         listener.changes.patch(dist, "_register_comm_hook", register_around)
@@ -126,7 +126,7 @@ class Hook:
         """Address of each parameter's gradient when the backward began."""
         size = self._group.size()
         self._in_place = model.gradient_as_bucket_view and size & (size - 1) != 0
-        """True if DDP uses both x * (1/n) and x / n here, and they can differ, as n is no power of two."""
+        """True if DDP uses both x * (1/n) and x / n, and the results can differ because n is not a power of two."""
 
     def __call__(self, _state: Any, bucket: Any) -> Any:
         launch = monotonic_ns()
@@ -155,7 +155,8 @@ class Hook:
     def _average(self, bucket: Any) -> Any:
         """Average gradients as DDP does without a hook: scale each as it enters the bucket, and sum.
 
-        A gradient that is copied into its bucket is multiplied by 1/n; one that already lies there is divided by n.
+        DDP multiplies a gradient by 1/n when it copies it into the bucket. DDP divides a gradient that is stored in the
+        bucket by n.
         """
         buffer = bucket.buffer()
         size = self._divisor()

@@ -1,14 +1,14 @@
 """Makes the ranks of a job that ddpmon attached to count their steps from the same step.
 
 ddpmon attaches to each rank at another time, in the middle of a step. A rank could count from its next synchronisation,
-but another rank may be three steps further. So each rank writes into the run's folder how many collectives its process
-group had issued at its first synchronisation. This number is the same on all ranks at the same place in the script.
-Steps count from the largest of these numbers. Notes that are made before all ranks have written theirs wait, so that no
-step is assigned by a guess.
+but another rank may be three steps further. So at its first synchronisation, each rank writes into the run's folder how
+many collectives its process group has issued. This number is the same on all ranks at the same place in the script.
+Steps count from the largest of the ranks' numbers. Notes are held back until all ranks have written their numbers, so
+that ddpmon does not have to guess the number of a step.
 
-With several machines, ddpmon attaches to each at its own time, perhaps minutes after the others. There the ranks count
-as rank 0 does. Rank 0 publishes, in the store of the process group, the number of collectives at the end of its latest
-step. The other ranks begin at such a place, with the number of that step.
+With several machines, ddpmon attaches to each machine at another time, perhaps minutes after the first. Then all ranks
+count as rank 0 does. Rank 0 publishes its place in the store of the process group: the number of collectives at the end
+of its latest step, and the number of that step. The other ranks begin to count at a place of rank 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACE = "ddpmon/step"
 PLACE_INTERVAL_S = 0.25
 """Interval in seconds at which rank 0's place is written and read."""
 START_NOTE_AFTER_S = 10.0
-"""Seconds without a place of rank 0 after which a rank adds a note about what it waits for."""
+"""Seconds without a place of rank 0 after which a rank adds a note that it waits for rank 0."""
 MAX_WAITING_NOTES = 50_000
 """Largest number of notes that may wait for other ranks, enough for thousands of steps. It bounds the memory. Ranks
 that are so far apart do not synchronise in every step.
@@ -49,21 +49,21 @@ class CommonStart:
 
         """
         self.first: int | None = None
-        """Collectives issued when this rank first synchronised; the training thread sets it."""
+        """Number of collectives at this rank's first synchronisation. The training thread sets it."""
         self.begun_at: int | None = None
-        """Synchronisations of this rank when its steps began to count; the background thread sets it."""
+        """Number of this rank's synchronisations when its steps began to count. The background thread sets it."""
         self.steps = self.parts = 0
-        """Steps, and parts of steps, that rank 0 had counted where the steps of this rank begin to count."""
+        """Numbers of steps and of parts that rank 0 had counted at the place from which this rank counts its steps."""
         self.machines = machines
         self.place: tuple[int, int, int] | None = None
-        """Rank 0's latest place as collectives, parts and steps so far. Rank 0 sets it; the others read it."""
+        """Rank 0's latest place: its numbers of collectives, parts and steps. Rank 0 sets it; other ranks read it."""
         self._ranks = ranks
         self._began_at = time.monotonic()
 
     def agreed_start(self, identity: Identity, waiting: int) -> int | None:
         """Return the number of collectives from which steps count; None until every rank has synchronised.
 
-        waiting: number of notes that wait for this.
+        waiting: number of notes that wait until steps count.
         """
         first = self.first
         if first is None:
@@ -81,7 +81,7 @@ class CommonStart:
         return None
 
     def _as_rank_0(self, identity: Identity, first: int, waiting: int) -> int | None:
-        """Return rank 0's latest place as the start, if this rank has notes of all that came after it."""
+        """Return rank 0's latest place as the start, if this rank has all notes since that place."""
         place = self.place
         if place is not None and place[0] >= first:
             begins_at, self.parts, self.steps = place

@@ -1,9 +1,9 @@
-"""Takes digests of what replicas should share after certain backward calls, the same ones on all ranks.
+"""Takes digests of the values that replicas should share. All ranks take them after the same backward calls.
 
-A change of the learning rate or the mode may happen on one rank alone. That rank then takes digests that others may not
-take; the next digests that all ranks take follow within some steps. `Apart` detects ranks that train separately by
-mistake, without DDP or anything else that keeps their weights equal. Their weights are compared in the same way, unless
-the ranks exchange as many bytes between two steps as the model has, send messages from rank to rank, or shard their
+A change of the learning rate or the mode may happen on one rank alone. That rank then takes additional digests; the
+next digests that all ranks take follow within some steps. `Apart` detects ranks that train separately by mistake,
+without DDP or anything else that keeps their weights equal. Digests compare the weights of such ranks too, unless the
+ranks exchange as many bytes between two steps as the model has, send messages from rank to rank, or shard their
 parameters.
 """
 
@@ -44,16 +44,16 @@ from ddpmon.probe.script_calls import ScriptCalls
 
 
 class Apart:
-    """Counts the optimizer steps of a rank without DDP, and the bytes it exchanges with others between two of them."""
+    """Counts the optimizer steps of a rank without DDP, and the bytes that it exchanges between two optimizer steps."""
 
     def __init__(self, parallelism: Parallelism) -> None:
         self._parallelism = parallelism
         self.updates = 0
         """Number of optimizer steps so far."""
         self._moment = 0
-        """Number of the update since which `_bytes` counts."""
+        """Value of `updates` at which `_bytes` began to count."""
         self._bytes = self._most_bytes = 0.0
-        """Bytes exchanged since the last update, and the most between any two updates."""
+        """Number of bytes exchanged since the last update, and the largest number between any two updates."""
         self._works = 0
         """Number of asynchronous collectives that have not been waited for yet."""
 
@@ -67,7 +67,7 @@ class Apart:
         self._most_bytes = max(self._most_bytes, self._bytes)
 
     def collective(self, result: object, args: Sequence[Any], *, inside: bool) -> None:
-        """Count a collective by its arguments, or a wait for one that was counted when it began.
+        """Count the bytes of a collective's arguments, or a wait for an asynchronous collective.
 
         Args:
             result: Return value of the collective.
@@ -134,13 +134,13 @@ class Comparisons(ScriptCalls):
         """Number of synchronised backward calls after which digests were last due."""
         self.apart = Apart(self.parallelism)
         self._unsynchronised = 0
-        """Optimizer steps on gradients that no reducer was prepared for, although there is a DDP model."""
+        """Number of optimizer steps on gradients that no reducer was prepared for, although there is a DDP model."""
 
     def digests_due(self) -> None:
-        """Schedule a digest of each model before its next forward in the same mode; every rank does so here.
+        """Schedule a digest of each model before its next forward in the same mode. Every rank calls this together.
 
-        A forward in the other mode may happen on one rank alone, with different weights (an evaluation of averaged
-        weights).
+        A forward in the other mode may happen on one rank alone and use other weights, as in an evaluation of averaged
+        weights.
         """
         self._digested_at = self._synchronised_backwards
         self._digests_at = next_due(self._digested_at)
@@ -151,7 +151,7 @@ class Comparisons(ScriptCalls):
                 replica.search.start_count(model.reducer)
 
     def digest_soon(self) -> None:
-        """Schedule digests after the next backward, as the mode or the rate changed, perhaps on some ranks only."""
+        """Schedule digests after the next backward: the mode or the learning rate changed, perhaps on one rank only."""
         if self._synchronised_backwards - self._digested_at >= SOON:
             self._digests_at = self._synchronised_backwards + 1
 
@@ -174,7 +174,7 @@ class Comparisons(ScriptCalls):
         self, replica: Replica, place: tuple[str, int], tensors: Sequence[Any], of: int = WEIGHTS, updates: int = 0
     ) -> None:
         sampled = None
-        with contextlib.suppress(RuntimeError):  # for inputs and buffers without a storage
+        with contextlib.suppress(RuntimeError):  # Inputs and buffers without a storage raise.
             sampled = sample_elements(
                 tensors, replica.number, *place, updates, INPUT_ELEMENTS if of == INPUTS else ELEMENTS
             )
@@ -185,7 +185,7 @@ class Comparisons(ScriptCalls):
     def update_apart(self, optimizer: Any) -> None:
         """Handle an optimizer step in a process without a DDP model."""
         sampled = None
-        with contextlib.suppress(RuntimeError):  # for sparse parameters, or a class of the script's own
+        with contextlib.suppress(RuntimeError):  # Sparse parameters raise, and a tensor class of the script may.
             sampled = self.apart.count_update(optimizer, self.hot.optimizers, self.identity.facts.world_size)
         if sampled is not None:
             self.hot.note((Account.digest_taken, monotonic_ns(), None, sampled, None, None))

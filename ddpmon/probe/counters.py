@@ -15,7 +15,7 @@ from ddpmon.proc import PROC_ROOT, numbers_in, read
 _RECEIVED, _SENT = 0, 8
 """Indices of fields of /proc/net/dev after the name of a network card."""
 NO_LIMIT = 1 << 60
-"""A limit of cgroup version 1 of this many bytes or more means that there is no limit."""
+"""Number of bytes from which on a memory limit in cgroup version 1 means "no limit"."""
 _PRIVATE = (b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb", b"SwapPss")
 
 

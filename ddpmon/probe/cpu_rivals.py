@@ -61,13 +61,13 @@ class RivalSearch:
     def find_rivals(
         self, starved: float | None, thread: int, now: float, make_way: Callable[[], None]
     ) -> CpuRivals | None:
-        """Return what takes the cores; None if nothing new is known.
+        """Return the programs or the quota that keep the training thread from its cores; None if nothing new is known.
 
         Args:
             starved: Share of the last second in which the training thread got no core.
             thread: Kernel id of the training thread.
             now: Monotonic time in seconds.
-            make_way: Called often, to let the training thread get the GIL.
+            make_way: Offers the GIL to the training thread; called often.
 
         """
         quota, share = self._throttled(now)
@@ -130,7 +130,7 @@ class RivalSearch:
     def _is_ours(self, pid: int, times: Mapping[int, proc.Stat]) -> bool:
         """Return whether a process is a rank, a worker of a rank, or part of ddpmon or the launcher.
 
-        Other programs that a script starts have the run's variables too, but are none of these.
+        Other programs that a script starts also inherit the run's variables, but they count as rivals.
         """
         launcher, above = os.getppid(), [pid]
         while above[-1] not in {launcher, 0, 1} and above[-1] in times:
@@ -141,7 +141,7 @@ class RivalSearch:
 
 
 def _is_worker(pid: int, parent: int) -> bool:
-    """Return whether a process runs its parent's script, or was started by multiprocessing."""
+    """Return whether a process runs the script of its parent, or multiprocessing started it."""
     arguments = proc.arguments(pid)
     return arguments == proc.arguments(parent) or any("multiprocessing" in word for word in arguments)
 

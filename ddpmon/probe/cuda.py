@@ -29,9 +29,9 @@ def leave_captures_alone() -> bool:
 
 
 def allocator_counters(device: int) -> dict[str, int]:
-    """Return the counters of torch's allocator for a GPU, by field name of Sample; takes its lock briefly.
+    """Return the counters of torch's allocator for a GPU, by field name of Sample. Takes the allocator's lock briefly.
 
-    Returns {} if this process has not initialized CUDA (reading must not do so), or has a custom allocator.
+    Returns {} if this process has not initialized CUDA, because reading would initialize it, or has a custom allocator.
     """
     if not torch.cuda.is_initialized():
         return {}

@@ -1,7 +1,7 @@
 """Watches the processes that load a rank's data while its stack is sampled: its DataLoader workers, or the rank itself.
 
-The background thread reads from /proc whether they compute, wait for storage or wait for something else, how much they
-read, and from which file system.
+The background thread reads from /proc whether these processes compute, wait for storage or wait for something else, how
+many bytes they read, and from which file system.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DataReaders:
         Args:
             pid: The process; 0 if the rank itself loads the batch.
             thread: Kernel id of the training thread, whose state counts if `pid` is 0.
-            had_gil: True if that thread has just computed; if it sleeps, it waits for the GIL.
+            had_gil: True if the training thread has just computed. If it sleeps now, it waits for the GIL.
 
         """
         reader = pid or os.getpid()
@@ -56,7 +56,7 @@ class DataReaders:
             self._mounts[mount] += 1
 
     def activity_and_mount(self, idle: dict[int, tuple[int, int]]) -> tuple[list[DataReader], tuple[str, str]]:
-        """Return what the processes did, and the mount point and type of the file system that they waited for.
+        """Return the activity of each process, and the mount point and type of the file system that they waited for.
 
         idle: by worker, how often its stack was read while the rank waited for another worker, and in how many of
         these readings it was idle.

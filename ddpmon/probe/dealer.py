@@ -1,7 +1,8 @@
 """A ZeroMQ DEALER socket in a few lines of Python: ZMTP 3.0 (rfc.zeromq.org/spec/23) over a Unix socket.
 
-libzmq uses a dozen file descriptors, and aborts the process if the script closes one of them, as daemons close all
-descriptors that they do not know. This class uses one descriptor; if it is closed, that raises only an OSError.
+libzmq uses a dozen file descriptors, and aborts the process if the script closes one of them. Daemons do that: they
+close all descriptors that they do not know. This class uses a single descriptor. If the script closes it, the next use
+raises an OSError, which this class handles.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _IPC = "ipc://"
 _READ_BYTES = 65_536
 _GREETING_BYTES = 64
 _HANDSHAKE_POLLS, _POLL_MS = 10, 10
-"""Number of polls that `connect` waits for the handshake, and milliseconds of each. One is usually enough. This bounds
-the time for which a stopped hub delays the rank.
+"""Largest number of polls for which `connect` waits for the handshake, and milliseconds of each poll. One poll is
+usually enough. The limit bounds the time for which a stopped hub delays the rank.
 """
 _LONG, _COMMAND = 0x02, 0x04
 _MOST_SHORT_BYTES = 255
@@ -66,7 +67,7 @@ class Dealer:
                 descriptor = OwnDescriptor(made.detach())
             finally:
                 made.close()
-        except OSError:  # Nobody listens.
+        except OSError:  # No hub listens on the socket.
             return False
         finally:
             with contextlib.suppress(OSError):
@@ -86,8 +87,8 @@ class Dealer:
     def send(self, payload: bytes) -> bool:
         """Send a message of one frame; return False if that is impossible now.
 
-        Nothing is sent before the hub is ready: libzmq would take it for a part of the handshake, and drop the
-        connection.
+        Nothing is sent before the hub is ready: libzmq would take an early message for a part of the handshake, and
+        drop the connection.
         """
         if not self._flush() or not self._is_ready:
             return False
@@ -111,7 +112,7 @@ class Dealer:
     def close(self) -> None:
         """Close the connection and discard what was not sent."""
         if self._socket is not None and self._descriptor is not None:
-            self._socket.detach()  # The number may belong to another file by now.
+            self._socket.detach()  # Do not close the descriptor: its number may belong to another file by now.
             self._descriptor.close()
         self._socket = self._descriptor = self._connected_folder = None
         self._unsent, self._has_greeting, self._is_ready = b"", False, False

@@ -15,7 +15,7 @@ from ddpmon.probe.records import BLOCKED, Mark, RawStep, RawSync
 
 def has_passed(step: RawStep) -> bool:
     """Return whether the device has passed every mark of a step."""
-    # Query the last one first: on one stream it answers for all of them.
+    # Query the last mark first: on one stream, the device has passed all marks once it has passed the last one.
     return all(mark.event.query() for mark in reversed(step.marks))
 
 
@@ -46,10 +46,10 @@ class DeviceTimeline:
     def place_step(self, step: RawStep) -> RawStep:
         """Return the step by the device's clock. The device must have passed all its marks.
 
-        Device time between two marks belongs to the phase of the first. So host time during which the device was still
-        busy with earlier work vanishes, and time during which the device waited for the host remains. The end in host
-        time is an estimate: the device passes a mark no earlier than the host records it, so the largest difference
-        seen is the one nearest to the truth.
+        The device time between two marks belongs to the phase of the first mark. So host time during which the device
+        was still busy with earlier work is not counted, and time during which the device waited for the host is. The
+        step's end in host time is an estimate. The device never passes a mark before the host records it, so the
+        largest difference between the two clocks so far is the best estimate of their offset.
         """
         marks = step.marks
         begin = self._elapsed

@@ -35,7 +35,7 @@ class Sampler:
         Args:
             training_thread: Returns the kernel id of the training thread.
             identity: Names the rank's GPU once there is one, and records problems with that GPU.
-            loader: Returns the number of workers of the DataLoader that was read last, and whether it pins memory.
+            loader: Returns the number of workers of the DataLoader that was used last, and whether it pins memory.
             worker_pids: Returns the pids of the workers of all DataLoaders.
 
         """
@@ -84,7 +84,7 @@ class Sampler:
         if self._gpu is None and (uuid := self._identity.cuda_uuid()) is not None:
             self._gpu = GpuCounters(uuid, self._identity)
         workers, pinned = self._loader()
-        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # may be an integer of numpy's
+        sample.loader_workers = int(workers) if isinstance(workers, Integral) else None  # It may be a numpy integer.
         sample.loader_pinned = bool(pinned) if self._gpu is not None and pinned is not None else None
         if self._gpu is not None:
             of_torch = allocator_counters(self._identity.cuda_device or 0)
@@ -108,7 +108,7 @@ class Sampler:
             self._cards = set(counts), cards
         if not cards:
             return
-        which = ",".join(cards)  # so that counts of different sets of cards are never subtracted
+        which = ",".join(cards)  # Counts of different sets of cards must never be subtracted.
         sent = self._rates.per_s(f"sent by {which}", sum(counts[card][0] for card in cards))
         received = self._rates.per_s(f"received by {which}", sum(counts[card][1] for card in cards))
         sample.sent_bytes_per_s = None if sent is None else max(0.0, sent)
@@ -127,7 +127,7 @@ class Rates:
         self._now = now_ns
 
     def per_s(self, name: str, count: float | None) -> float | None:
-        """Return the rate of a counter; None if there is no count, or no earlier one to compare with."""
+        """Return the rate of a counter; None without a count, or without an earlier count to compare with."""
         if count is None:
             self._before.pop(name, None)
             return None
@@ -137,9 +137,9 @@ class Rates:
 
 
 def network_cards(names: Iterable[str], folder: str = "/sys/class/net") -> list[str]:
-    """Return a host's hardware network cards. In a container, where none are visible, return all but loopback.
+    """Return a host's hardware network cards. In a container, which shows no hardware, return all cards but loopback.
 
-    Bonds, bridges and tunnels would count what their cards carry a second time. No counter includes RDMA.
+    Bonds, bridges and tunnels would count the traffic of their cards a second time. No counter includes RDMA.
     """
     others = sorted(name for name in names if name not in LOOPBACK_INTERFACES)
     return [name for name in others if os.path.exists(f"{folder}/{name}/device")] or others
@@ -150,14 +150,14 @@ CPU_SHARE = 0.01
 
 
 class WorkerMemory:
-    """Adds up the private memory of workers. Each call reads at most one worker: the one read longest ago.
+    """Adds up the private memory of workers. Each call reads at most one worker: the one whose last reading is oldest.
 
     A forked worker shares its rank's pages until it writes to them. Resident memory would count shared pages twice.
     """
 
     def __init__(self) -> None:
         self._bytes: dict[int, int | None] = {}
-        """Bytes by pid, the most recently read one last; None if it may not be read."""
+        """Private bytes of each worker by pid, the latest reading last; None if the worker cannot be read."""
         self._read_again_at = float("-inf")
 
     def total_memory(self, pids: Sequence[int], now: float) -> int | None:

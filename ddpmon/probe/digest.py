@@ -2,8 +2,8 @@
 
 DDP's replicas are bit-identical after every step, and nothing in torch reports when they are not. Every rank samples
 the same elements after the same number of synchronised backward calls, and the hub compares the digests. If an
-optimizer steps on gradients that DDP never reduced, digests follow such steps too: without DDP's forward there is no
-other moment for them, and they show whether the steps did any harm.
+optimizer steps on gradients that DDP never reduced, digests are also taken after these steps: they show whether the
+weights of the ranks have become different.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ddpmon.probe.cuda import HostCopy
 
 PARAMETERS = 32
 ELEMENTS = 8
-"""Number of parameters to sample in a model, and of elements in each. Sampling costs 0.1 ms for any model."""
+"""PARAMETERS: number of parameters to sample in a model. ELEMENTS: number of elements to sample in each parameter.
+Sampling costs 0.1 ms for any model."""
 FIRST_DIGEST_COUNTS = (1, 10, 30, 100)
 EVERY = 500
-"""Steps between two digests after those of FIRST_DIGEST_COUNTS, which already reveal a fault present from the start."""
+"""Steps between two digests after those of FIRST_DIGEST_COUNTS, which reveal a fault that exists from the start."""
 BRIEF_EVERY = 100
-"""Steps between digests of only two parameters. They show when ranks diverged: most faults change all parameters."""
+"""Steps between two brief digests, which sample only two parameters. They narrow down when the ranks diverged, because
+most faults change all parameters."""
 SOON = 20
 """Number of backward calls after a digest during which a changed learning rate or mode schedules no further digest."""
 INPUT_TENSORS, INPUT_ELEMENTS = 8, 64
@@ -72,7 +74,7 @@ class SampledElements:
 
     def __init__(self, model: int, group: str, sequence: int, updates: int, elements: HostCopy) -> None:
         self.of = WEIGHTS
-        """Index into DIGESTS."""
+        """Index into DIGESTS: the kind of tensor that was sampled."""
         self.step = 0
         """Number of the step that the elements belong to; 0 until it is known."""
         self.model = model

@@ -12,14 +12,14 @@ from ddpmon.probe.undo import Changes
 
 
 def install_exit_hooks(changes: Changes, finish: Callable[[], None], leave: Callable[[BaseException], None]) -> None:
-    """Call `finish` before `os._exit` or `os.exec*`, and `leave` with the exception if that call then fails."""
+    """Call `finish` before `os._exit` or `os.exec*`. If the exec call fails, call `leave` with its exception."""
     pid = os.getpid()
 
     def ends(*_: object) -> bool:
-        return os.getpid() == pid  # otherwise a forked child ends
+        return os.getpid() == pid  # A forked child that ends must not send its parent's last records.
 
     def begins_another(path: Any, *_: object, **__: object) -> bool:
-        # The exec functions that search PATH call this with one folder after another.
+        # os.execvp and the like call os.execv once for each folder in PATH; only an executable path ends the process.
         return os.getpid() == pid and os.access(path, os.X_OK)
 
     _replace(changes, "_exit", ends, finish, leave)
@@ -39,7 +39,7 @@ def _replace(
     @functools.wraps(original)
     def leaving(*args: Any, **named: Any) -> Any:
         finished = False
-        with contextlib.suppress(Exception):  # Wrong arguments are reported by the original.
+        with contextlib.suppress(Exception):  # The original function reports wrong arguments.
             if applies(*args, **named):
                 finish()
                 finished = True

@@ -47,7 +47,8 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
     if otlp is not None:
         _push(otlp, every, ends)
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # Block them before threads exist, which would get them.
+    # Block the signals before threads exist, because a thread that does not block a signal may receive it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
         host, _ = listen
         port = serve(*listen)
@@ -64,7 +65,7 @@ def metrics(listen: tuple[str, int], otlp: str | None, every: float) -> None:
 
 
 def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
-    """Push until a signal arrives. Of several failed pushes in a row, only the first is reported."""
+    """Push metrics until a signal arrives. Of several failed pushes in a row, only the first is reported."""
     from ddpmon.export.endpoint import Runs
     from ddpmon.export.openmetrics import exporter, push
 
@@ -74,7 +75,7 @@ def _push(url: str, every_s: float, ends: set[signal.Signals]) -> None:
         ending.set()
         to.shutdown()  # Otherwise the exporter would continue its retries.
 
-    # The signals cannot be blocked as in `metrics`: during a push nobody waits for them, and other threads get them.
+    # Unlike in `metrics`, the signals need handlers: during a push, this thread does not wait for a signal.
     before = {number: signal.signal(number, end) for number in ends}
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # ddpmon prints one line of its own.
     try:

@@ -54,9 +54,10 @@ def publish(run: str | None, every: float, **places: str | None) -> int:
 
 
 def _follow(run: Run, begin: Callable[[], dict[str, Tracker]], every_s: float) -> dict[str, Tracker] | None:
-    """Write points until the run ends or a signal comes; return None if there was nothing to write.
+    """Write points until the run ends or a signal comes. Return the trackers; None if there was nothing to write.
 
-    Nothing is written before there is data of rank 0, because only the root hub, which has it, knows all ranks.
+    The first point is written once this machine's hub has data of rank 0. Such a hub is the root hub, and only the root
+    hub knows all ranks.
 
     Args:
         run: The run.

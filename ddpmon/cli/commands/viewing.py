@@ -83,7 +83,7 @@ def ls(machine: str | None, as_json: bool) -> int:
 
 
 def _print_unwatched(everything: list[Run]) -> None:
-    """Print the jobs that train here without ddpmon."""
+    """Print the jobs that train on this machine without ddpmon."""
     from ddpmon.attach.jobs import unwatched
 
     jobs = unwatched(everything)
@@ -105,8 +105,8 @@ def _print_sentence(text: str) -> None:
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows in columns, each as wide as its longest cell. The last column is not padded. A terminal's width cuts
-    lines.
+    """Print rows in columns, each as wide as its longest cell. The last column is not padded. On a terminal, lines are
+    cut at the terminal's width.
     """
     room = output_columns(0)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
@@ -117,7 +117,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _warn_near_bound() -> None:
-    """Print a line on stderr if the stored runs are near or over the limit of $DDPMON_KEEP, or if it is no limit."""
+    """Print a line on stderr if the stored runs are near or over the limit in $DDPMON_KEEP, or if it is wrong."""
     from ddpmon.launch import removal
 
     try:
