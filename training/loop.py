@@ -90,9 +90,7 @@ def train(
     faults = Faults.of(args)
     faults.inject(model.module, optimizer)
     torch.manual_seed(args.seed + here.rank)  # The model is initialised. From here on, ranks draw different numbers.
-    loader.generator = torch.Generator().manual_seed(
-        args.seed + here.rank
-    )  # The DataLoader's workers draw different numbers too.
+    loader.generator = torch.Generator().manual_seed(args.seed + here.rank)  # Workers also draw different numbers.
     loader.worker_init_fn = stopping.own_process_group
     every = print_every or len(loader)
     total = args.epochs * len(loader)

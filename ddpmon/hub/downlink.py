@@ -121,9 +121,8 @@ class Downlink:
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
-        self.socket.setsockopt(
-            zmq.ZAP_ENFORCE_DOMAIN, 1
-        )  # Otherwise ZeroMQ admits every peer if the authenticator is missing.
+        # Without this option, ZeroMQ admits every peer if the authenticator is missing.
+        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self._store, self._collector, self._epoch = store, collector, epoch
         self._take_request, self._stop, self._came = take_request, stop, came

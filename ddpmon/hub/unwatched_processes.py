@@ -85,9 +85,8 @@ class Unwatched:
         if not words or "torch.distributed.run" in words[1:4]:
             return None  # The process has ended meanwhile, or is torchrun itself.
         rank = environment.get("RANK", "")
-        had_cores_s = (
-            now - (proc.core_wait_ns(pid) or 0) / 1e9
-        )  # Waiting for a core is not counted: it delays the imports.
+        # Leave out waits for a core: imports take long if other programs use the cores.
+        had_cores_s = now - (proc.core_wait_ns(pid) or 0) / 1e9
         since = self._since.setdefault(process, had_cores_s)
         why = LATE if has_probe else _why(words, environment)
         return Unarmed(pid, int(rank) if rank.isdecimal() else None, why, had_cores_s - since)

@@ -153,7 +153,7 @@ class SlowRanks:
 
     @property
     def mendable_share(self) -> float:
-        """Return the share of the cost that evenly distributed work would save; 1 if uneven work is not the cause."""
+        """Return the share of the cost that even work would save; 1 if uneven work is not the cause."""
         return self.more_work.share if self.more_work else 1.0
 
     @property
@@ -206,7 +206,7 @@ class SlowRanks:
 
     @property
     def host_ranks(self) -> int:
-        """Return the number of ranks on the host whose ranks are all slow; 0 if there is none."""
+        """Return the number of ranks on the host whose ranks are all slow; 0 if there is no such host."""
         return self._whole_host[1] if self._whole_host else 0
 
     @cached_property

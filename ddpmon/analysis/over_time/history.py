@@ -76,9 +76,7 @@ def row_spread(
     """
     count = np.full(len(values), values.shape[1]) if has_value is None else has_value.sum(axis=1)
     if has_value is not None:
-        values = np.where(
-            has_value, values, np.nan
-        )  # Sorting moves missing values to the end, and the count of values excludes them.
+        values = np.where(has_value, values, np.nan)  # Sorting moves NaN to the end, and the count excludes it.
     ordered = np.sort(values, axis=1)
     last = np.maximum(count - 1, 0)
     place = np.arange(len(values))

@@ -1,4 +1,4 @@
-"""Grouping of all ranks into the rows that fit on a screen. Dashboards import it, so it needs no NumPy."""
+"""Groups all ranks into the rows that fit on a screen. Dashboards import this module, so it must not import NumPy."""
 
 from __future__ import annotations
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from ddpmon.analysis.words import format_count, rank_list
 
 if TYPE_CHECKING:
-    from ddpmon.analysis.processes.conditions import (
-        Conditions,
-    )  # `conditions` imports NumPy, which a dashboard does not need.
+    from ddpmon.analysis.processes.conditions import Conditions  # Imports NumPy, which a dashboard does not need.
 
 IDLE_CORES, BUSY_CORES = 0.05, 0.5
 """Maximum mean number of cores that a waiting worker uses, and minimum that a computing worker uses."""

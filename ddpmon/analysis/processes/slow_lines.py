@@ -128,7 +128,7 @@ def _interval(ours: _Profile, others: _Profile, place: Place) -> tuple[float, fl
 
 
 Place = tuple[str, ...]
-"""File and function, or file, function and line."""
+"""A place in the script: (file, function) or (file, function, line)."""
 
 
 class _Profile:

@@ -17,7 +17,7 @@ PLAIN_Z = CERTAIN_Z / 3
 this excess are evidence for a change. Own time is preferred, because it stays high if the slowdown moves to another
 phase."""
 OWN = len(OWN_PHASES)
-"""Column of own time, after those of the phases."""
+"""Column of own time, after the columns of the phases."""
 FEW_PEERS = 2
 """Maximum number of peers whose noise is measured against their own past. The deviations of two peers from their median
 would always be equal."""

@@ -101,8 +101,8 @@ class _Test:
         """Start a test that has found no turns yet.
 
         Args:
-            apart: Minimum distance of the slowest rank from the next slowest, as a multiple of the usual distance.
-            chance: Share of the turns that reach this distance by chance.
+            apart: Minimum time between the slowest and the second-slowest rank, as a multiple of the usual time.
+            chance: Share of the turns that reach this time by chance.
 
         """
         self.found: Turns | None = None

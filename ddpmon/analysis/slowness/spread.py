@@ -255,8 +255,8 @@ class StepNoise:
 
     The variance of white noise is half the mean square of differences of neighbouring steps; a few dozen steps suffice.
     The variance of wandering noise is the mean product of different steps of a block, without the first MEMORY steps,
-    because the baseline starts at the noise of that time. A lasting slowdown hardly affects these estimates: it changes
-    a single difference. It also changes the product of the slow rank, but ranks are tested with the products of others.
+    because the baseline starts at the noise of that time. A lasting slowdown hardly affects these estimates: it
+    changes only one difference, and the products of the slow rank. Each rank is tested with products of other ranks.
     """
 
     def __init__(self, series: int, ranks: int) -> None:

@@ -108,7 +108,7 @@ def _levels(rows: RunRows, columns: Sequence[int], first: int, slow: Collection[
 
 
 def _changes(rows: RunRows, signals: Sequence[tuple[int | None, list[Signal]]]) -> list[_Change]:
-    """Return the changes behind the signals of columns, the strongest first.
+    """Return the change that caused the signals of each column. Columns with the strongest signals come first.
 
     Only the strongest signals are analysed. Each other signal gets the change of the nearest strong signal.
     """
