@@ -1,8 +1,8 @@
 """Handles the calls that torch makes in every step, and writes a note of each with its time and a few arguments.
 
-`account` reads the notes, on the background thread once there is one. Only what cannot wait is done here at once: which
-gradients the reducer has just reduced, the loss before the script changes it, and samples of a model that must be taken
-at a certain step. Calls into C++ leave the CPU caches cold for this code, so every line costs.
+`account` reads the notes, on the background thread once there is one. This module does at once only what cannot wait:
+it reads which gradients the reducer has just reduced, reads the loss before the script changes it, and samples a model
+at the step that needs it. Calls into C++ leave the CPU caches cold for this code, so every line costs time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 RATE_JUMP = 1.25
-"""Factor from which on a change of the learning rate counts as a jump. Schedules that act in each step change less."""
+"""Smallest factor of a change that counts as a jump of the learning rate. A schedule changes it less per step."""
 
 
 class EveryStep(Comparisons):
@@ -60,14 +60,14 @@ class EveryStep(Comparisons):
         self.pauses.reset()
         self.hot.before_forward = self.buckets is not None
         self.loader: tuple[object, object] = (None, None)
-        """Number of workers of the DataLoader that was read last, and whether it pins its batches."""
+        """Number of workers of the DataLoader that was used last, and whether it pins its batches."""
         self.passes = LoaderPasses()
         self._optimizer_ends: dict[int, weakref.finalize[Any, Any]] = {}
         """Finalizers that note when each optimizer is freed, by its id."""
         self.joined = False
         """True if this rank has ever run out of data under Join."""
         self._begun_passes: dict[int, bool] = {}
-        """Iterators, by id, that began a pass and have not returned a batch yet; True if their workers are new."""
+        """By id of each iterator that began a pass and has not returned a batch yet: True if its workers are new."""
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -169,8 +169,8 @@ class EveryStep(Comparisons):
     def backward_expected(self, _result: object, arguments: tuple[Any, ...]) -> None:
         """Remember that DDP prepared its reducer, which reduces the gradients of the next backward.
 
-        DDP does this itself at the end of a forward; some scripts and frameworks do it later. The reducer's times of
-        ready gradients count from here.
+        DDP prepares the reducer itself at the end of a forward; some scripts and frameworks prepare it later. The
+        reducer measures from this moment the times at which gradients are ready.
         """
         replica = self.replicas.by_reducer.get(id(arguments[0]))
         if replica is None or replica.stats is None:
@@ -186,11 +186,11 @@ class EveryStep(Comparisons):
     # --- backward ----------------------------------------------------------------------------------------------
 
     def backward_begins(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note that a backward begins. arguments: of torch's engine, the outputs first. named: has accumulate_grad."""
+        """Note that a backward begins. arguments: torch's engine, outputs, … named: with accumulate_grad."""
         hot = self.hot
         hot.depth += 1
         if hot.depth > 1:
-            # Recomputation for a checkpoint also runs here. Only a backward that DDP was prepared for counts.
+            # Activation checkpointing recomputes here too. Only a backward for which DDP prepared its reducer counts.
             if hot.expects_inside:
                 hot.inner.append(hot.depth)
                 hot.mark((BACKWARD_BEGINS, monotonic_ns(), None, named.get("accumulate_grad", False), False, None))
@@ -251,7 +251,7 @@ class EveryStep(Comparisons):
             hot.expects_inside = False
 
     def note_joined_sync(self, _result: object, _arguments: object) -> None:
-        """Note that this rank, out of data under Join, has joined the gradient synchronisation of the others."""
+        """Note that this rank, which has no data left under Join, joined the other ranks' gradient synchronisation."""
         self.joined = True
         self.record(Account.count_joined_step)
         self._gradients_reduced()
@@ -269,14 +269,14 @@ class EveryStep(Comparisons):
             self.record(Account.end_part, self._issued(), self._synchronised_backwards)
 
     def _count_from_start(self, count: int, *, whole: bool) -> int:
-        """Record the end of a part of a step until the ranks have agreed from where steps count.
+        """Record the end of a part of a step, until the ranks have agreed on the first step that counts.
 
         Args:
             count: Number of synchronisations, or of updates, so far.
-            whole: True if a step ended too.
+            whole: True if the part was the last one of its step.
 
         Returns:
-            The number since steps began to count; `count` itself before that.
+            The number of synchronisations or updates since steps began to count; `count` if steps do not count yet.
 
         """
         start = self.hot.start
@@ -316,7 +316,7 @@ class EveryStep(Comparisons):
         optimizers.pop(key, None)
         self._optimizer_ends.pop(key, None)
         self.hot.rates.pop(key, None)
-        if self.listening and optimizers is self.hot.optimizers:  # else it belongs to the parent of this fork
+        if self.listening and optimizers is self.hot.optimizers:  # Otherwise it belongs to the parent of this fork.
             self.hot.note((Account.optimizer_gone, monotonic_ns(), None, key, None, None))
 
     def let_go(self) -> None:
@@ -341,7 +341,7 @@ class EveryStep(Comparisons):
         hot.mark((OPTIMIZER_BEGINS, monotonic_ns(), None, key, rate, None))
 
     def _rate_changes(self, optimizer: Any) -> float:
-        """Return the optimizer's learning rate: the first of its groups' that is not 0. Frozen groups may have 0."""
+        """Return the first learning rate of the optimizer's groups that is not 0, because frozen groups may have 0."""
         rates = [group.get("lr") for group in optimizer.param_groups]
         rate = next((float(one) for one in rates if isinstance(one, (float, int)) and one), 0.0)
         before = self.hot.rates.get(id(optimizer), rate)
@@ -356,7 +356,7 @@ class EveryStep(Comparisons):
         self.hear_of(optimizer)
         self.parallelism.handle_optimizer(optimizer)
         optimizers = self.hot.optimizers
-        if not optimizers[id(optimizer)] and not self.hot.depth:  # The model may be freed before the note is read.
+        if not optimizers[id(optimizer)] and not self.hot.depth:  # Read the name now, while the model exists.
             first = next(parameters_of(optimizer), None)
             shared = len(optimizers) > len(self.replicas)
             name = optimizers[id(optimizer)] = self.replicas.name_of(first, set(optimizers.values()), shared)
@@ -383,10 +383,10 @@ class EveryStep(Comparisons):
         """Count an optimizer step on gradients that were not reduced, while steps may not count yet."""
         if not self.replicas:
             self.apart.updates = self._count_from_start(self.apart.updates + 1, whole=True)
-        elif self.account.unsynchronised:  # otherwise the reducer was prepared before the attach
+        elif self.account.unsynchronised:  # Otherwise DDP prepared its reducer before the attach.
             self._count_from_start(0, whole=True)
 
     def scaler_steps(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note GradScaler.step, which consumes the gradients even if they are infinite and it skips the update."""
+        """Note GradScaler.step. It consumes the gradients even if it skips the update because they are infinite."""
         optimizer = passed_argument(arguments, named, 1, "optimizer")
         self.hot.note((Account.scaler_steps, monotonic_ns(), None, id(optimizer), None, None))

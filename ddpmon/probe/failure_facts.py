@@ -1,7 +1,7 @@
 """Looks up facts that explain a known failure and that only the failing rank has, such as ports or parameter names.
 
-Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` uses. They run
-once, after the exception. Facts that cannot be looked up are left out.
+Each function gets the exception and its message, and returns values by the names that `KNOWN_FAILURES` uses. The
+functions run once, after the exception. Facts that cannot be looked up are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _port(_: BaseException, message: str) -> dict[str, str]:
 
 
 def _holder_of(port: int) -> str:
-    """Return the process that listens on a port; "" if there is none any more, or it belongs to another user."""
+    """Return the process that listens on a port; "" if no process listens any more, or another user's process does."""
     from ddpmon.redaction import redact_words
 
     inodes = set()

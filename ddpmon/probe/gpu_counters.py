@@ -28,7 +28,7 @@ MAX_NVML_WAIT_S = 0.25
 UNANSWERED_SAMPLES = 5
 """Consecutive samples without an answer after which the driver counts as hung. Its first answer takes seconds."""
 SLOW_SAMPLES = 10
-"""Number of samples between two reads of the GPU's other users and its ECC errors."""
+"""Number of samples between two reads of the GPU's other processes and its ECC errors."""
 UNCORRECTABLE = "uncorrectable ECC errors"
 MAX_XIDS = 16
 """Largest number of critical errors to read for one sample: a broken GPU may report them without end."""
@@ -44,7 +44,7 @@ class GpuCounters:
 
         Args:
             uuid: UUID of the GPU or the MIG instance, as torch writes it: without "GPU-" or "MIG-".
-            identity: Receives critical errors of the GPU, its other users, and the reason if values are missing.
+            identity: Receives the GPU's critical errors and its other processes, and the reason for missing values.
 
         """
         self._uuid = uuid
@@ -72,7 +72,7 @@ class GpuCounters:
         self._identity.set_missing(GPU_COUNTERS, reason)
 
     def _run(self) -> None:
-        self._asked.wait()  # otherwise the first sample would not see that opening the GPU failed
+        self._asked.wait()  # A failure to open the GPU must come after the first request, which reports it.
         try:
             nvml, handle = _opened(self._uuid)
             errors, uncorrected = _critical_errors(nvml, handle), _uncorrected(nvml, handle)
@@ -117,7 +117,7 @@ def _critical_errors(nvml: Any, handle: Any) -> Any:
 
 
 def _new_xids(nvml: Any, events: Any) -> Iterator[int]:
-    """Yield the codes of the critical errors since the last call, without waiting for new ones."""
+    """Yield the codes of the critical errors since the last call, without waiting for further errors."""
     for _ in range(MAX_XIDS if events is not None else 0):
         try:
             yield int(nvml.nvmlEventSetWait(events, 0).eventData)
@@ -146,7 +146,7 @@ def _read(nvml: Any, handle: Any) -> tuple[dict[str, Any], Exception | None]:
             return None
 
     rates = call(nvml.nvmlDeviceGetUtilizationRates)
-    # As in nvidia-smi, what the driver keeps for itself is not used memory. Drivers before 510 do not tell it apart.
+    # As in nvidia-smi, memory that the driver reserves for itself is not used memory. Drivers before 510 count it.
     memory = call(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or call(nvml.nvmlDeviceGetMemoryInfo)
     reserved = getattr(memory, "reserved", 0)
     power_mw = call(nvml.nvmlDeviceGetPowerUsage)
@@ -175,7 +175,7 @@ def throttles(reasons: int) -> str:
 def others_on_gpu(nvml: Any, handle: Any, run_id: str) -> list[GpuUser] | None:
     """Return the other processes that compute on a GPU, those with the most memory first.
 
-    Returns None if NVML does not list this process: then it reports pids of another namespace.
+    Returns None if NVML does not list this process, because NVML then reports pids of another namespace.
     """
     try:
         listed = {one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}

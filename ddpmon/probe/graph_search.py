@@ -24,7 +24,7 @@ class UnusedSearch:
     def __init__(self) -> None:
         self._latest_ns: deque[int] = deque(maxlen=RECENT_SEARCHES)
         self._waiting: deque[HostCopy] = deque()
-        """Copies from the device that have not arrived yet: the number of ranks that used each parameter."""
+        """Copies on their way from the device. Each holds, for every parameter, the number of ranks that used it."""
         self._search_us = 0.0
         """Mean duration in µs of a search at the last check; 0 if there was none."""
         self._mark_us = 0.0
@@ -32,9 +32,9 @@ class UnusedSearch:
         self.checks = 0
         """Number of backward calls whose used parameters were copied."""
         self.checked = 0
-        """Number of these copies that have arrived."""
+        """Number of copied backward calls whose copy has arrived from the device."""
         self.unused = 0
-        """Largest number of parameters that one of these backward calls left unused on some rank."""
+        """Largest number of parameters that one backward call left unused on some rank."""
 
     def record_duration(self, duration_ns: int) -> None:
         """Add the duration of a search to the latest ones."""

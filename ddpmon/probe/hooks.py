@@ -1,7 +1,7 @@
 """Hooks the probe into torch: DDP, DataLoader, backward, optimizers and torch.distributed.
 
-Where a public function of torch calls an inner one, the inner one is wrapped. A warning that torch attributes to its
-caller then still names the script's line.
+Where a public function of torch calls an inner function, the probe wraps the inner one. A warning that torch attributes
+to the caller of the public function then still names the script's line.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _as_inherited(original: Any) -> Any:
 
 
 def _replace_function(listener: Listener, name: str, **around: Any) -> None:
-    """Replace a function of torch.distributed under both names by which it is called."""
+    """Replace a function in torch.distributed and in its module distributed_c10d, because scripts call both names."""
     wrap_attribute(listener, distributed_c10d, name, **around)
     if hasattr(distributed_c10d, name):
         listener.changes.patch(dist, name, getattr(distributed_c10d, name))

@@ -1,16 +1,17 @@
 """Lets the hubs of several nodes find and trust each other, through the store of the ranks' own process group.
 
-Rank 0 writes its hub's card there: the address and the public key. The first rank of every other node writes its hub's
-card, and reads that of rank 0's hub once rank 0's hub admits it. The store adds no risk: whoever can write to it can
-ruin the training anyway. torch's access to it is private; without it, each machine shows only its own ranks.
+A hub's card is its address and its public key. Rank 0 writes the card of its hub into the store. The first rank of
+every other node writes the card of its node's hub, and reads the card of rank 0's hub once rank 0's hub admits the
+node. The store adds no risk: whoever can write to the store can ruin the training anyway. torch's interface to the
+store is private; without it, each machine shows only its own ranks.
 
-torchrun tells each rank the number of its node. Without torchrun, ranks that connect to the same hub are a node. The
-first of them to reach the store represents the node and numbers it there; on rank 0's node, rank 0 does so.
+torchrun gives each rank the number of its node. Without torchrun, all ranks that connect to the same hub form a node.
+The first of these ranks to reach the store represents the node and numbers it; on rank 0's node, rank 0 does so.
 
-A store belongs to one process group. The first rank to reach it gives the group a random name, by which hubs tell its
-ranks from those of an earlier group.
+A store belongs to one process group. The first rank to reach the store gives the group a random name. By this name,
+hubs distinguish the group's ranks from the ranks of an earlier group.
 
-All of this happens on a separate thread, over a separate connection to the store, and never blocks on a value.
+The exchange runs on a separate thread, over a separate connection to the store, and never blocks on a value.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ddpmon.probe.identity import Identity
 FIRST_READ_INTERVAL_S = 0.25
 """Interval in seconds at which the store is read at first."""
 LATER_S = 2.0
-"""Interval in seconds after MEETING_PATIENCE_S, because a node may train without ddpmon, or start late."""
+"""Interval in seconds at which the store is read after MEETING_PATIENCE_S: a node may start late, or without ddpmon."""
 MEETING_PATIENCE_S = 60.0
 ROOT_CARD_KEY = "ddpmon/root"
 WORLD = "ddpmon/world"
@@ -49,7 +50,7 @@ def node_key(node: int) -> str:
 
 
 class Exchange(threading.Thread):
-    """Thread that exchanges hubs' cards until all are known. `message_to_hub` returns those known so far."""
+    """Thread that exchanges hubs' cards until all are known. `message_to_hub` has the cards that are known so far."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Exchange(threading.Thread):
         self._root: Card | None = None
         self._keys: dict[int, str] = {}
         self.version = int(self._numbered and speaks)
-        """Rises with each change of `message_to_hub`; 0 while that message says nothing."""
+        """Version number that rises with each change of `message_to_hub`; 0 while there is nothing to send."""
 
     def offer_card(self, card: Card) -> None:
         """Accept the card of this node's hub, to be written into the store."""
@@ -155,7 +156,7 @@ class Exchange(threading.Thread):
                 self.version += 1
             store.add(COME, 1)
             return alone
-        # Read this first: then the nodes are complete.
+        # Read COME before the nodes: once all ranks have come, the number of nodes is final.
         self._all_came = store.add(COME, 0) >= self._identity.facts.world_size
         nodes = 1 + store.add(COUNT, 0)
         if nodes > self._nodes:
@@ -164,7 +165,7 @@ class Exchange(threading.Thread):
         return self._all_came and nodes == 1
 
     def _learnt(self, store: Any, written: Card) -> bool:
-        """Read new cards from the store; return whether everything has been read and written."""
+        """Read new cards from the store. Return whether the exchange of cards is complete."""
         if self._identity.facts.rank == 0:
             for node in range(1, self._nodes):
                 if node not in self._keys and (card := _read(store, node_key(node))):
@@ -182,8 +183,8 @@ class Exchange(threading.Thread):
 def start_exchange(identity: Identity, start: CommonStart | None = None) -> Exchange | None:
     """Start the exchange of a rank whose process group may span nodes now or later; return None for all other ranks.
 
-    If the hubs of all machines were given an address, the exchange only names the group and agrees where steps begin to
-    count. start: that agreement, if the ranks trained before the attach.
+    If the root hub's address was given (`--hub`), the exchange only names the group and agrees on the first step that
+    counts. start: this agreement, if the ranks trained before the attach.
     """
     settings = run_settings.in_force()
     given = settings.hub_given
@@ -209,7 +210,7 @@ def start_exchange(identity: Identity, start: CommonStart | None = None) -> Exch
 
 
 def _read(store: Any, name: str) -> Card | None:
-    """Return the card under a key of the store; None if there is no valid one."""
+    """Return the card under a key of the store; None if the key has no valid card."""
     if not store.check([name]):
         return None
     try:

@@ -27,7 +27,7 @@ from ddpmon.probe.identity import Identity
 GOODBYE_S = 0.5
 FRAMES_AT_ONCE = 4
 MEET_AGAIN_S = 2.0
-"""Seconds until a Meeting message is repeated. A hub answers none while an earlier process of this rank is ending."""
+"""Seconds until a Meeting message is sent again. The hub does not answer while an earlier process of this rank ends."""
 CAPACITY = 16_384
 """Number of records to hold for a hub that does not answer."""
 
@@ -46,7 +46,7 @@ class Outbox:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.dropped = 0
-        """Number of records dropped so far, because there were too many for the hub or their frame was too large."""
+        """Number of records dropped so far, because too many were waiting or their frame was too large for a hub."""
         self._waiting: deque[PendingFrame] = deque()
         self._unacknowledged: deque[PendingFrame] = deque()
         self._records = 0
@@ -60,7 +60,7 @@ class Outbox:
         self._records += frame.records
         while self._records > self.capacity and len(self._waiting) + len(self._unacknowledged) > 1:
             if self._unacknowledged:
-                # The hub most likely received it, and otherwise notices the gap in the numbers.
+                # The hub has most likely received this frame. Otherwise the gap in the frames' numbers shows the loss.
                 self._records -= self._unacknowledged.popleft().records
             else:
                 oldest = self._waiting.popleft()
@@ -170,11 +170,11 @@ class HubSocket:
                 self._make_way()
 
     def send_once(self, message: FromRank) -> bool:
-        """Send a message now or never, because it is useless later; return whether the socket accepted it."""
+        """Try once to send a message that is useless later. Return whether the socket accepted the message."""
         return self._dealer.send(encode(message))
 
     def introduce_nodes(self, start: CommonStart | None) -> None:
-        """Tell the hub about other nodes' hubs in the process group's store. start: see `meeting.start_exchange`."""
+        """Tell the hub which hubs of other nodes the store has. start: as for `hub_meeting.start_exchange`."""
         if not self._in_group and self._identity.facts.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = start_exchange(self._identity, start)
@@ -184,7 +184,7 @@ class HubSocket:
         unanswered = version > 0 and self._exchange.unanswered and time.monotonic() - self._met_at >= MEET_AGAIN_S
         if self._meeting_version != version or unanswered:
             self._met_at = time.monotonic()
-            if self.send_once(self._exchange.message_to_hub()):  # otherwise it is sent in the next turn
+            if self.send_once(self._exchange.message_to_hub()):  # Otherwise the next call sends the message.
                 self._meeting_version = version
 
     def finish_exchange(self) -> None:

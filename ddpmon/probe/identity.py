@@ -35,7 +35,7 @@ class Identity:
     def __init__(self, run_id: str) -> None:
         self.version = 1
         self._changing = threading.RLock()
-        """Guards changes from two threads. Reentrant, as a signal handler may make a change during another."""
+        """Guards `facts` against changes by two threads. Reentrant, because a signal handler may interrupt a change."""
         self.cuda_device: int | None = None
         rank = _number("RANK", 0)
         self.facts = Hello(
@@ -62,7 +62,7 @@ class Identity:
                 self.set_facts(stage=stage)
 
     def add_note(self, text: str) -> bool:
-        """Add a note about something that is not measured; return False if it is known or there are already NOTES."""
+        """Add a note about something that is not measured. Return False if the note exists, or NOTES notes do."""
         text = text[:NOTE_CHARACTERS]
         with self._changing:
             notes = self.facts.notes
@@ -72,7 +72,7 @@ class Identity:
             return True
 
     def set_missing(self, quantity: str, reason: str) -> None:
-        """Set the reason why BUCKETS, GPU_COUNTERS or STEPS is not measured, which is also a note; "" removes it."""
+        """Set the reason why BUCKETS, GPU_COUNTERS or STEPS is not measured, and add it as a note. "" removes both."""
         reason = reason[:NOTE_CHARACTERS]
         with self._changing:
             missing, notes = dict(self.facts.missing), list(self.facts.notes)
@@ -159,7 +159,7 @@ class Identity:
 
 
 def _are_alike(before: Sequence[GpuUser], now: Sequence[GpuUser]) -> bool:
-    """Return whether both lists have the same processes with about the same memory."""
+    """Return whether two lists have the same processes with about the same GPU memory."""
     earlier = {user.pid: user.used_bytes for user in before}
     return earlier.keys() == {user.pid for user in now} and all(
         abs(user.used_bytes - earlier[user.pid]) <= SAME_MEMORY_SHARE * earlier[user.pid] for user in now

@@ -1,8 +1,8 @@
 """Puts hooks around single functions of torch.
 
-Nothing here changes a result. Every wrapper calls the original with the same arguments, returns its result, and lets
-its exceptions pass without a frame of ours in the traceback. If a hook fails, the probe disarms itself, and the call
-continues.
+No hook changes a result. Every wrapper calls the original function with the same arguments, returns its result, and
+lets its exceptions pass without a frame of ddpmon in the traceback. If a hook fails, the probe disarms itself, and the
+call continues.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def wrap_attribute(
         before: Called first, with the positional and the named arguments.
         after: Called with the result and the positional arguments.
         failed: Called if the original raised.
-        claims: Called on any other thread; returns True if the hooks run there too. Must not raise.
-        traced: True if torch.compile may trace this function in the script. While it does, no hook runs.
+        claims: Called on any other thread; returns True if the hooks run on that thread too. Must not raise.
+        traced: True if torch.compile may trace this function in the script. No hook runs while it is traced.
 
     """
     holder, _, name = path.rpartition(".")
@@ -108,12 +108,12 @@ def passed_argument(arguments: tuple[Any, ...], named: dict[str, Any], place: in
 
 
 def _failed(error: BaseException, listener: ThreadListener, failed: Callable[[], object] | None) -> None:
-    """Call `failed`, and remove our frame from the error's traceback. A bare raise does not add it again."""
+    """Call `failed`, and remove the wrapper's frame from the error's traceback. A bare raise does not add it again."""
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
     if failed is not None and listener.listening:
         try:
             failed()
-        except Exception as failure:  # After a CUDA error every further CUDA call fails, even an event's.
+        except Exception as failure:  # After a CUDA error, every further CUDA call of the probe fails too.
             listener.disable(failure)
 
 

@@ -5,9 +5,9 @@ several losses, gradient caching, the closures of LBFGS). With several optimizer
 them, such as those of a GAN's generator and critic. It ends when all of them have updated and the first one is about to
 update again. Consecutive updates of the same optimizer count as one, because a critic may update five times per step.
 
-Parts are held back until the cycle is certain, so that no step that was sent needs a correction. The cycle follows
-from the order in which a script synchronises and updates. This order is the same on all ranks, and so are the numbers
-of their steps.
+A cycle is one round of updates of all optimizers. Parts are held back until the cycle is certain, so that no step that
+was sent needs a correction. The cycle follows from the order of a script's synchronisations and updates. This order is
+the same on all ranks, so the numbers of their steps are the same too.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ another. Then each update is a step.
 MAX_PARTS = 512
 """Number of synchronisations without an update after which each synchronisation ends a step."""
 IN_BACKWARD = "in backward"
-"""One key for all optimizers whose `step` a hook calls during backward. ddpmon counts them as one optimizer."""
+"""Key that stands for all optimizers whose `step` a hook calls during backward. They count as one optimizer."""
 
 
 class Update(NamedTuple):
-    """An update: an optimizer consumed the synchronised gradients."""
+    """An update, in which an optimizer consumed the synchronised gradients."""
 
     optimizer: Hashable
     parts: int
@@ -60,7 +60,7 @@ class Iteration:
         self._repeats = False
         """True if `_last` may step several times in a row. Then the first update of the next cycle ends the step."""
         self._joined_at: dict[Hashable, int] = {}
-        """By optimizer: the step at which it last updated although updates of `_last` alone counted as cycles."""
+        """For each optimizer other than `_last`: its latest step number at an update while only `_last` made cycles."""
         self._taken_by: Hashable = None
         """Key of the optimizer that consumed the latest gradients."""
         self._expected = True
@@ -70,7 +70,7 @@ class Iteration:
         self._in_backward: set[Hashable] = set()
         """Keys of the living optimizers that step in hooks of a backward."""
         self._stepped_in_backward = False
-        """True if one of them stepped in the current backward."""
+        """True if an optimizer stepped in a hook of the current backward."""
 
     def start_anew(self) -> None:
         """Reset everything except the set of living optimizers."""
@@ -104,7 +104,7 @@ class Iteration:
         self._candidates.discard(optimizer)
         self._stepped.discard(optimizer)
         self._joined_at.pop(optimizer, None)
-        if any(update.optimizer == optimizer for update in self._updates):  # the cycle cannot complete
+        if any(update.optimizer == optimizer for update in self._updates):  # The cycle can no longer be completed.
             if self._last is None or len({update.optimizer for update in self._updates}) == 1:
                 self._finish_each([update.parts for update in self._updates])
             else:
@@ -124,19 +124,19 @@ class Iteration:
         elif held >= MAX_PARTS and (self._updates or self._last is not None):
             self._finish(held)
         elif held >= MAX_PARTS or not (self._candidates and self._expected):
-            self._expected = False  # no optimizer was made or has stepped yet
+            self._expected = False  # No optimizer was made or has stepped yet.
             self._finish_each(range(1, held + 1))
 
     def end_joined_part(self) -> None:
-        """Handle the end of a part in which this rank, out of data, took part only because of Join.
+        """Handle the end of a part in which this rank had no data left and took part only because of Join.
 
-        The rank makes no update in it. Its step ends after as many parts as its last step had.
+        The rank makes no update in such a part. Its step ends after as many parts as its last step had.
         """
         if len(self._clock.held) >= self._usual_parts:
             self._finish(len(self._clock.held))
 
     def note_update(self, optimizer: Hashable) -> None:
-        """Handle an optimizer that consumes the gradients synchronised since the last update, if there are any."""
+        """Handle an optimizer's step. It is an update if gradients were synchronised since the last update."""
         held = len(self._clock.held)
         before = self._updates[-1] if self._updates else None
         self._expected = True
@@ -164,7 +164,7 @@ class Iteration:
             self._finish_alone()
 
     def _finish_alone(self) -> None:
-        """Finish each update as a step if there is no other optimizer, or no other has stepped for long."""
+        """Finish each update as a step if there is only one optimizer, or only one has stepped for a long time."""
         if self._updates and (len(self._candidates) == 1 or len(self._updates) > MAX_CYCLE_UPDATES):
             self._last, self._alone, self._repeats = self._updates[-1].optimizer, True, False
             self._finish_each([update.parts for update in self._updates])
@@ -181,10 +181,10 @@ class Iteration:
         self._finish(last.parts)
 
     def _belongs_before(self, optimizer: Hashable) -> bool:
-        """Return whether the first update of a step shows that the previous cycle had not ended.
+        """Return whether the first update of a step still belongs to the previous cycle.
 
-        It had not if its last optimizer steps once more. Nor had it if each update of `_last` counted as a cycle, and
-        another optimizer steps for the second time within MAX_CYCLE_UPDATES steps.
+        The update belongs to it if the cycle's last optimizer steps once more. If each update of `_last` counted as a
+        cycle, it also does if another optimizer steps for the second time within MAX_CYCLE_UPDATES steps.
         """
         if not self._alone:
             self._repeats = self._repeats or optimizer == self._last
@@ -205,7 +205,7 @@ class Iteration:
             self._finish(len(self._clock.held))
 
     def close(self) -> None:
-        """Finish the parts that are held back, as training has ended. If no cycle was found, each update is a step."""
+        """Finish the parts that are held back when training has ended. Without a known cycle, each update is a step."""
         held = len(self._clock.held)
         if self._last is not None:
             self.end_step()
@@ -224,7 +224,7 @@ class Iteration:
         self._clock.finish(parts, updates)
 
     def _finish_each(self, ends: Iterable[int]) -> None:
-        """Finish a step at each of these counts of parts."""
+        """Finish one step at each number of parts in `ends`."""
         finished = 0
         members = {update.optimizer for update in self._updates}
         for end in sorted(ends):

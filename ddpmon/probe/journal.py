@@ -23,7 +23,7 @@ Release = Callable[[DeviceEvent], None]
 class Journal:
     """Queue of notes from the training thread to an account that interprets them.
 
-    Readers also take the time and the device event from it: those of the moment when the note was written.
+    Readers also get the time and the device event of the note from the queue: those of the moment of writing.
     """
 
     def __init__(self, release: Release) -> None:
@@ -72,7 +72,7 @@ class Journal:
             self._waiting, self._held = self._held, None
 
     def read_notes(self, most: int) -> bool:
-        """Read at most `most` notes; return whether there may be more."""
+        """Read at most `most` notes; return whether there may be further notes."""
         waiting = self._waiting
         take = waiting.popleft
         account = self.account
@@ -94,7 +94,7 @@ class Journal:
         return count == most
 
     def _read_at_once(self, note: Note) -> None:
-        """Read a note at once while no other thread reads. A garbage collection in between may add and read another."""
+        """Read a note at once, while no other thread reads. A garbage collection meanwhile may add a second note."""
         outer = self._event, self._used
         reader, self.now, self._event, first, second, third = note
         if type(reader) is int:

@@ -137,7 +137,7 @@ class Listener(EveryStep):
         self.set_up()
 
     def set_up(self) -> None:
-        """Run the setup hooks, and note that something a step needs was made. The first step begins after that."""
+        """Run the setup hooks, and note that the script made a model, an optimizer or a group before its first step."""
         for look in self.on_set_up:
             look()
         self.record(Account.set_up, bool(self.hot.expecting) or self.hot.unreduced)
@@ -153,7 +153,7 @@ class Listener(EveryStep):
             self.record(Account.follow_device)
         return events
 
-    # --- forward and backward that are not DDP's ----------------------------------------------------------------
+    # --- forward of wrappers other than DDP ----------------------------------------------------------------------
 
     def parallel_begins(self, kind: str, model: object, inputs: Sequence[Any], named: dict[str, Any]) -> None:
         """Note the start of a forward of a model that a wrapper other than DDP runs."""
@@ -219,7 +219,7 @@ class Listener(EveryStep):
         self.hot.loss.remember_scaled(scaled, arguments[1] if len(arguments) > 1 else None)
 
     def collecting(self, phase: str, _info: dict[str, int]) -> None:
-        """Time garbage collections, as a callback of gc: each stops every thread, whichever triggered it."""
+        """Time garbage collections, as a callback of gc. A collection on any thread stops the training thread too."""
         now = monotonic_ns()
         if phase == "start":
             self._gc_began = now

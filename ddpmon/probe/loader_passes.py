@@ -1,4 +1,4 @@
-"""Follows passes over DataLoaders: which of them train, and which repeat the last one's order or worker seeds.
+"""Follows passes over DataLoaders: which passes train, and which repeat the order or the worker seeds of the last pass.
 
 A pass is examined when its first batch is requested, because its sampler has its epoch by then. Only torch's own
 samplers are examined: a class of the script may do anything with an epoch or a seed.
@@ -20,7 +20,7 @@ PASSES = 16
 
 
 class _Pass:
-    """One pass over a DataLoader. `__init__` reads what differs between passes; `described` reads the rest later."""
+    """One pass over a DataLoader. `__init__` reads the seed and the epoch; `described` reads the other facts later."""
 
     __slots__ = (
         *("again", "dataset", "epoch", "index_sampler", "iterator", "loader", "repeats", "seed", "seed_repeats"),
@@ -43,7 +43,7 @@ class _Pass:
         if type(sampler) is DistributedSampler and sampler.shuffle:
             self.seed, self.epoch = sampler.seed, sampler.epoch
         self.updates = self.repeats = self.seed_repeats = 0
-        """`updates` counts optimizer updates while this pass was the current one. For the others, see `Loader`."""
+        """`updates`: number of optimizer updates while this pass was the current one. `Loader` describes the others."""
         self.seed_varies = self.again = False
         """`again` is True if an earlier pass over the same dataset reached its end."""
 
@@ -61,7 +61,7 @@ class _Pass:
         if self.loader is None:
             loader = Loader(len(self.workers), repeats=self.repeats, seed_repeats=self.seed_repeats, again=self.again)
             loader.persistent = bool(self.workers) and self.worker_seed is None
-            with contextlib.suppress(Exception):  # Values of the script's own may raise.
+            with contextlib.suppress(Exception):  # Objects of the script's own classes may raise.
                 _describe(loader, self.index_sampler)
             if self.seed_varies:
                 loader.seed = SEED_VARIES
@@ -88,7 +88,7 @@ class LoaderPasses:
         self._updates_before = 0
 
     def read_from(self, iterator: Any, updates: int, *, begins: bool) -> None:
-        """Record that another iterator than before is read.
+        """Record that the script now reads from another iterator.
 
         Args:
             iterator: The iterator.
@@ -108,7 +108,7 @@ class LoaderPasses:
         self._current = current
 
     def end_pass(self, updates: int) -> None:
-        """Record that the iterator that was read last has no more batches."""
+        """Record that the current iterator has no more batches."""
         self._count(updates)
         current = self._current
         if current is not None and current.updates:
@@ -152,7 +152,7 @@ class LoaderPasses:
         try:
             number = iterator._task_info[iterator._rcvd_idx][0]  # type: ignore[union-attr]
             return int(iterator._workers[number].pid)  # type: ignore[union-attr]
-        except Exception:  # No batch is requested, or this version of torch keeps that elsewhere.
+        except Exception:  # No batch is requested, or this version of torch has other attributes.
             return 0
 
 

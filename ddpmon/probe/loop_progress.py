@@ -1,7 +1,7 @@
 """Finds the progress of the training loop: its total number of steps, its epoch and its number of epochs.
 
-Trainers report them (`trainers`), DistributedSampler gets the epoch, and tqdm's bars show them. What the script itself
-reports with `ddpmon.step(total=…)` is not handled here, and takes precedence.
+Trainers report all three (`trainers`), DistributedSampler gets the epoch, and tqdm's bars show them. A total that the
+script itself reports with `ddpmon.step(total=…)` takes precedence; `script_notes` handles it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Loops:
         self._resumed = False
         """True if the first epoch that a sampler was given was above 1, as in a resumed run."""
         self._ahead: int | None = None
-        """In a resumed run, by how much the samplers' epoch exceeded the bars' when both were first known."""
+        """In a resumed run: the samplers' epoch minus the bars' epoch, from the moment when both were first known."""
         self._bars_fail = False
 
     def join_late(self) -> None:
@@ -91,7 +91,7 @@ class Loops:
 
 
 def _possible(epoch: int | None, epochs: int | None) -> tuple[int | None, int | None]:
-    """Return epoch and epochs; None for an impossible epoch, or a number of epochs that is already exceeded."""
+    """Return `epoch` and `epochs`; None for an impossible epoch, and for a number of epochs below the epoch."""
     if epoch is None or not 0 < epoch < MAX_STEP:
         return None, None
     return epoch, epochs if epochs is not None and epoch <= epochs < MAX_STEP else None

@@ -9,7 +9,7 @@ import torch
 from ddpmon.probe.cuda import Readings
 
 NONE, EMBEDDED, CACHED, REPLAYED = range(4)
-"""Stages: no caching; outputs without gradients; a loss of these outputs; a second forward, with gradients."""
+"""Stages of gradient caching: no caching; a forward without gradients; a loss of its outputs; a second forward."""
 _tolist, _numel, _item = torch.Tensor.tolist, torch.Tensor.numel, torch.Tensor.item
 
 
@@ -31,10 +31,10 @@ class Loss:
             return None
         try:
             if type(output) is torch.Tensor and self._scaled is None and not output.ndim and not output.is_cuda:
-                return _tolist(output)  # the usual loss; with cold caches this takes a third of the time of `item`
+                return _tolist(output)  # With cold caches, this takes a third of the time of `item`.
             return self._read(output)
         except RuntimeError:
-            return None  # a tensor without values, with which a script counts operations or estimates memory
+            return None  # A tensor without values: some scripts use those to count operations or estimate memory.
 
     def _read(self, output: torch.Tensor) -> object:
         if _numel(output) != 1:
@@ -51,10 +51,10 @@ class Loss:
 class GradientCache:
     """Follows the forward and backward calls of a step through the stages of gradient caching.
 
-    A script that caches gradients runs its model without gradients, and calls backward on a loss of these outputs. Then
+    A script that caches gradients runs its model without gradients, and calls backward on a loss of the outputs. Then
     it runs the model again, chunk by chunk, and calls backward on each chunk's outputs times their cached gradients.
-    The values of these products are no losses. The chunks may run in a hook of the loss, inside its backward. Some
-    scripts compute the loss in chunks too; then the step's loss is the value of the backward around the model's chunks.
+    These products are not losses. The chunks may run in a hook of the loss, inside the loss's backward. Some scripts
+    compute the loss in chunks too. Then the step's loss is the value of the backward that contains the model's chunks.
     """
 
     __slots__ = ("_awaits_backward", "_has_loss", "_latest", "_stage")
@@ -66,19 +66,22 @@ class GradientCache:
         """Return to the first stage at an optimizer's step, when the gradients are complete."""
         self._stage = NONE
         self._awaits_backward = False
-        """True between a forward with gradients and its backward. A forward without gradients is then a teacher's."""
+        """True between a forward with gradients and its backward. A forward without gradients at that time is a
+        teacher's."""
         self._has_loss = False
         """True if the loss of the cached outputs is among the losses of the step."""
         self._latest: object = None
-        """Value of the latest backward's output; None if it had more than one."""
+        """Value of the latest backward's output; None if the backward had several outputs."""
 
     def forward_without_gradients(self) -> None:
-        """Enter the stage EMBEDDED, unless the forward is a teacher's, between a forward and its backward."""
+        """Enter the stage EMBEDDED, but ignore a teacher's forward, which is between another forward and its backward."""
         if not self._awaits_backward:
             self._stage = EMBEDDED
 
     def forward(self, losses: list[object], *, inside_backward: bool) -> None:
-        """Handle a forward with gradients. losses: the step's; an outer backward's loss replaces inner ones."""
+        """Handle a forward with gradients. losses: the step's losses. A forward inside the backward of a cached loss
+        shows that the script computes the loss in chunks; the value of the outer backward then replaces the chunks'.
+        """
         if not inside_backward:
             self._awaits_backward = True
             self._stage = REPLAYED if self._stage >= CACHED else NONE
