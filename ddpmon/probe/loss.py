@@ -74,7 +74,7 @@ class GradientCache:
         """Value of the latest backward's output; None if the backward had several outputs."""
 
     def forward_without_gradients(self) -> None:
-        """Enter the stage EMBEDDED, but ignore a teacher's forward, which is between another forward and its backward."""
+        """Enter the stage EMBEDDED, but ignore a teacher's forward: one between another forward and its backward."""
         if not self._awaits_backward:
             self._stage = EMBEDDED
 

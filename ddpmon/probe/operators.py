@@ -1,6 +1,6 @@
 """Summarises the events of torch's profiler: the time of operators by phase, and time slices for a trace.
 
-It runs on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
+The summary is computed on the background thread. Times are CLOCK_MONOTONIC nanoseconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ training thread waits."""
 OF_PROFILER = frozenset({
     "Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource", "INVALID",
 })  # fmt: skip
-"""Names of events in which the profiler itself works, or of unknown calls (observed with torch 2.11 on an H200)."""
+"""Names of events that are the profiler's own work, or unknown calls (observed with torch 2.11 on an H200)."""
 
 
 _KEY_OF_SYNC = -1
@@ -96,7 +96,7 @@ class Phases:
         return self._phases[place] if place >= 0 else OTHER
 
     def of(self, one: Slice) -> int:
-        """Return the phase at an operator's middle: DDP.forward and Optimizer.step begin before their phases."""
+        """Return an operator's phase: the one at its middle, as DDP.forward and Optimizer.step begin before theirs."""
         return self.phase_at((one.start + one.end) // 2)
 
 
@@ -105,7 +105,7 @@ def slices_of_events(events: Iterable[Any], ahead: int, cpu: object, make_way: C
 
     Args:
         events: Kineto events of torch's profiler.
-        ahead: Nanoseconds by which their clock, Unix time, is ahead of CLOCK_MONOTONIC.
+        ahead: Nanoseconds by which the clock of the events, Unix time, is ahead of CLOCK_MONOTONIC.
         cpu: The device type of the CPU.
         make_way: Called after each event.
 
@@ -136,7 +136,7 @@ def slices_of_events(events: Iterable[Any], ahead: int, cpu: object, make_way: C
 
 
 def pass_ends(passes: Sequence[int], found: Recorded) -> list[int]:
-    """Return the end of each pass, which lasts until the GPU has done what the training thread launched in it.
+    """Return the end of each pass. A pass lasts until the GPU has finished the work that was launched during the pass.
 
     The training thread runs ahead of the GPU, and may finish all passes before the GPU finishes the first one.
 
@@ -169,7 +169,7 @@ class Totals:
     def add(self, found: Recorded, syncs: Iterable[RawSync], make_way: Callable[[], None]) -> None:
         """Add all operators and kernels, and the synchronisations of the training thread.
 
-        Without a GPU, these block the thread, also inside an operator such as DDP.forward, which broadcasts buffers.
+        Without a GPU, synchronisations block the thread, also inside operators: DDP.forward, say, broadcasts buffers.
         """
         by_track: dict[str, list[Slice]] = {}
         for sync in syncs:
@@ -191,7 +191,7 @@ class Totals:
             self._count(kernel.name, phase, 0, kernel.end - kernel.start)
 
     def _add_nested(self, slices: Sequence[Slice], make_way: Callable[[], None], *, trains: bool) -> None:
-        """Add the operators of a thread, each without the time of those inside it."""
+        """Add the operators of a thread, each without the time of the operators inside it."""
         outer: list[Slice] = []
         covered_until = 0
         for one in slices:
@@ -233,7 +233,7 @@ class Totals:
 
 
 def named_tracks(slices: Sequence[Slice], begin: int) -> tuple[list[str], list[Track], int]:
-    """Return names, tracks, and the number of slices left out. If there are too many slices, the shortest are."""
+    """Return names, tracks, and the number of slices left out. If there are too many, the shortest are left out."""
     kept = heapq.nlargest(MAX_SLICES, slices, key=lambda one: one.end - one.start)
     names: dict[str, int] = {}
     made: dict[str, Track] = {}

@@ -1,10 +1,11 @@
 """Gives ranks that the script's own launcher started separate logs, and empties spools that nobody reads.
 
-torchrun itself separates the output of its ranks. Under `ddpmon exec`, all processes of a command print into one spool,
-that of launcher.log. A process that turns out to be a rank replaces this spool by two of its own. It changes nothing if
-its launcher gave it a pipe or the user a file. Children that the rank starts later inherit its spools.
+A spool is a pipe into which processes print, and which the run's drain empties into a log. torchrun itself separates
+the output of its ranks. Under `ddpmon exec`, all processes of a command print into one spool, that of launcher.log. A
+process that turns out to be a rank replaces this spool by two spools of its own. It does not if the launcher or the
+user redirected its output to a pipe or a file. Children that the rank starts later inherit the rank's spools.
 
-If no drain comes, a full spool would block every write forever, so the rank's background thread empties it.
+Without a drain, a full spool would block every write forever, so the rank's background thread empties it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ddpmon.messages.folder import EXEC
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 _NEARLY_FULL = 0.9
-"""Filled share from which on a pipe counts as full. A running drain keeps every pipe below it."""
+"""Filled share from which on a pipe counts as full. A running drain keeps every pipe emptier than that."""
 _GRACE_S = 3.0
 """Longest time in seconds until a drain that was killed is replaced."""
 _full_since: dict[int, float] = {}
@@ -41,7 +42,7 @@ def keep_apart(rank: int, restart: int) -> None:
                     getattr(sys, name).flush()
                 ddpmon_spool.replace(descriptor, folder, run_id, f"ranks/{EXEC}/attempt_{restart}/{rank}/{name}.log")
     except (OSError, KeyError):
-        return  # No drain listens, or stdout is closed; the output stays where it was.
+        return  # There is no drain, or stdout is closed, so the output still goes to its earlier target.
 
 
 def relieve() -> None:

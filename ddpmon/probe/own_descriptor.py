@@ -15,11 +15,11 @@ import resource
 ABOVE = 1024
 """Lowest number to use. Daemons usually close only descriptors below about this number."""
 _SHARE_OF_LIMIT = 0.75
-"""If the limit of open files is low: share of it up to which numbers are left to the script."""
+"""If the limit of open files is low: the probe uses only numbers above this share of the limit."""
 
 
 class OwnDescriptor:
-    """An open file whose descriptor the script may close or reuse."""
+    """An open file of the probe, whose descriptor the script may close or reuse."""
 
     def __init__(self, descriptor: int) -> None:
         """Take over a descriptor, and move it to a higher number if one is free. Raises OSError if it is closed."""
@@ -46,7 +46,7 @@ def _moved_up(descriptor: int) -> int:
     above = ABOVE if limit == resource.RLIM_INFINITY else min(ABOVE, int(limit * _SHARE_OF_LIMIT))
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
-    except OSError:  # No number up there is free.
+    except OSError:  # No high number is free.
         return descriptor
     with contextlib.suppress(OSError):  # The script may have just closed it.
         os.close(descriptor)

@@ -1,7 +1,8 @@
 """Determines how this process trains in parallel: DDP, FSDP, DeepSpeed, tensor parallel or alone.
 
-It infers this from forwards and from the parameters that optimizers update, never from imports. Most of the attributes
-that it reads are private to torch or other libraries. If they are missing or have another form, the kind is unknown.
+The kind is inferred from forwards and from the parameters that optimizers update, never from imports. Most of the
+attributes that this needs are private to torch or other libraries. If an attribute is missing or has another form, the
+kind is unknown.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Parallelism:
         return bool(self._kind)
 
     def averages_weights(self) -> None:
-        """Note that ranks sometimes average their weights. Their weights may differ between two averages."""
+        """Note that ranks sometimes average their weights. The weights of the ranks may differ between two averages."""
         self._averages = True
         self.invalidate_decision()
 
@@ -116,7 +117,7 @@ class Parallelism:
 
     def handle_optimizer(self, optimizer: Any) -> None:
         """Handle an optimizer's step, and remember its parameters if a decision is due."""
-        self._running = self._counted = 0  # A forward that raised may have left no note.
+        self._running = self._counted = 0  # Reset both, because a forward that raised may have left no note.
         self.unsure = self.unsettled
         if self.unsettled:
             self._stepped = type(optimizer).__module__, list(islice(parameters_of(optimizer), MAX_PARAMETERS))
@@ -136,7 +137,7 @@ class Parallelism:
             The kind ("" if unknown); the phases that cannot be measured; the GPU of the parameters, or None.
 
         """
-        self.unsettled = False  # First, because the training thread may add evidence meanwhile.
+        self.unsettled = False  # Reset it first, because the training thread may add evidence during the decision.
         (module, parameters), self._stepped = self._stepped, ("", [])
         model, self._model = self._model, None
         alone = world_size == 1
@@ -178,7 +179,7 @@ def _wrapped_in(kind: str, model: Any, parameters: Sequence[Any]) -> list[str]:
 
 
 def _meshes(state: Any, parameters: Sequence[Any]) -> tuple[bool, bool]:
-    """Return for FSDP2 whether it also replicates (hybrid sharding), and whether parameters have further mesh dims."""
+    """Return whether FSDP2 also replicates (hybrid sharding), and whether the parameters have other mesh dimensions."""
     states = [state, *getattr(getattr(state, "_state_ctx", None), "all_states", ())]
     groups = [group for one in states for group in getattr(one, "_fsdp_param_groups", None) or (one._fsdp_param_group,)]
     mesh = next((group.mesh_info for group in groups if group is not None), None)

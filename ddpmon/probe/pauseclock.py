@@ -15,9 +15,9 @@ from ddpmon.probe.records import BLOCKED, DATA, OTHER, PAUSED, Fetched, RawPause
 class MaybeEvaluation:
     """Time of the training thread since a forward without gradients, by phase, with its synchronisations.
 
-    It is measured separately until it turns out to be an evaluation or part of a step. Rollouts, a teacher's forward,
-    pseudo-labels and gradient caching belong to the step that uses their results. Only later calls distinguish them
-    from an evaluation.
+    This time is measured separately until later calls show whether it was an evaluation or part of a step. Rollouts, a
+    teacher's forward, pseudo-labels and gradient caching are no evaluations: they belong to the step that uses their
+    results.
     """
 
     __slots__ = ("exhausted", "explained", "fetches", "intervals", "phases", "syncs", "used")
@@ -30,7 +30,7 @@ class MaybeEvaluation:
         self.phases = [0, 0, 0, 0, 0, 0]
         self.syncs: list[RawSync] = []
         self.intervals: list[tuple[int, int]] = []
-        """Begin and end of this time in nanoseconds; several pairs if a checkpoint was written in between."""
+        """(begin, end) of this time in nanoseconds. A checkpoint in between divides the time into several pairs."""
         self.fetches: dict[int, int] = {}
         """Number of batches that were fetched in this time, by iterator."""
         self.used: list[Fetched] = []
@@ -40,10 +40,10 @@ class MaybeEvaluation:
         """Return whether this time was an evaluation, now that training continues.
 
         Args:
-            trained_on: Iterator of the batch that is trained on now; None if it was fetched before, or by no
-                DataLoader.
-            repeated: True if a trained model was in evaluation mode in the step before, too. What happens in every
-                step is part of the training.
+            trained_on: Iterator of the batch that is trained on now; None if the batch was fetched before this time,
+                or not by a DataLoader.
+            repeated: True if a trained model was in evaluation mode in the previous step too. A forward that happens in
+                every step is part of the training.
 
         """
         if self.exhausted or (self.explained and not repeated):
@@ -77,12 +77,12 @@ class PauseClock(PhaseClock):
         self._explained_at = -2
         """Latest step, counted from 0, in which a trained model was in evaluation mode without gradients."""
         self._repeated = False
-        """True if the step before `_explained_at` was such a step too."""
+        """True if the step before `_explained_at` also had a trained model in evaluation mode without gradients."""
         self._paused_since = 0
         self._syncs_before = 0
         """Number of the step's synchronisations when the pause began."""
         self._outer: list[tuple[int | None, int, MaybeEvaluation | None]] = []
-        """Pauses around the current one, the outermost first: kind, phase, and separately measured time."""
+        """Pauses that contain the current pause, the outermost first: kind, phase, and separately measured time."""
 
     def begin_part(self, start: int) -> None:
         """Begin a new part of a step at `start`."""
@@ -114,7 +114,7 @@ class PauseClock(PhaseClock):
         self.phases, self.syncs = aside.phases, aside.syncs
 
     def _end_aside(self, now: int) -> MaybeEvaluation | None:
-        """Add time to the step itself again; return the separately measured time."""
+        """Count time for the step itself from now on; return the separately measured time."""
         aside, self.aside = self.aside, None
         if aside is not None:
             aside.intervals.append((self._aside_since, now))
@@ -127,7 +127,7 @@ class PauseClock(PhaseClock):
         Args:
             now: End of that time.
             evaluation: True if it was an evaluation.
-            fetches: Batches that are trained on now; an evaluation ended when the first was requested.
+            fetches: Batches that are trained on now. An evaluation ended when the first of them was requested.
 
         """
         aside = self._end_aside(now)
@@ -186,7 +186,7 @@ class PauseClock(PhaseClock):
         now = self._time()
         if self.paused:
             self._end_pause(max(now, self._paused_since))
-        elif self.aside is not None:  # an evaluation, as no training follows
+        elif self.aside is not None:  # No training follows, so this time was an evaluation.
             self._decide(max(now, self._aside_since), evaluation=True)
         return self.part.pauses
 

@@ -37,7 +37,7 @@ class PhaseClock:
         """Begin a new part of a step at `start`."""
         before, self.part = self.part, RawStep(start)
         self.phases, self.syncs = self.part.phases, self.part.syncs
-        """Lists to which time is added: those of the current part, or of time that is measured separately."""
+        """Lists to which time is added: the lists of the current part, or of a separately measured evaluation."""
         self._last = start
         if self._open:
             self._open = [(name, start - self._blocked) for name, _ in self._open]
@@ -62,7 +62,7 @@ class PhaseClock:
         return now
 
     def phase_at(self, moment: int) -> int | None:
-        """Return the phase at a time; None if that is before the latest few phases."""
+        """Return the phase at a time in ns; None if the time is older than the phases that are remembered."""
         return next((phase for since, phase in reversed(self._entered) if since <= moment), None)
 
     def leave_phase(self) -> int:
@@ -70,7 +70,7 @@ class PhaseClock:
         return self.enter_phase(self.base)
 
     def enter_after_gap(self, phase: int, gap: int) -> int:
-        """Enter `phase`, and add the time in `other` just before it to `gaps`. gap: index into `gaps`."""
+        """Enter `phase`, and add the time in `other` just before the phase to `gaps`. gap: index into `gaps`."""
         if self.phase != OTHER:
             return self.enter_phase(phase)
         last = self._last
@@ -90,7 +90,7 @@ class PhaseClock:
         return arrival
 
     def block_not(self) -> None:
-        """Undo `begin_sync`, because nobody was blocked, as in an asynchronous collective."""
+        """Undo `begin_sync` for a call that blocked no rank, such as an asynchronous collective."""
         marks = self.part.marks
         if marks and marks[-1].code == BLOCKED:
             marks[-1].code = self.phase
@@ -108,7 +108,7 @@ class PhaseClock:
     ) -> None:
         """Count the end of a finished `phase`, from `arrival` on, as a synchronisation.
 
-        event: the arrival on the device's timeline. Without it, the blocked time on the device is unknown.
+        event: the arrival on the device's timeline. Without an event, the blocked time on the device is unknown.
         """
         arrival = max(arrival, end - self.phases[phase])
         self.phases[phase] -= end - arrival
@@ -137,7 +137,7 @@ class PhaseClock:
         """Add time to a name. Return False if the step already has too many names."""
         for outer, _ in self._open:
             if outer == name:
-                return True  # It is nested in itself, and the outer one counts.
+                return True  # The span is inside another span with its name, and only the outer span counts.
         named = self.part.named
         if name not in named and len(named) >= MAX_PHASE_NAMES:
             return False
@@ -145,7 +145,7 @@ class PhaseClock:
         return True
 
     def _cut_named(self, end: int) -> None:
-        """Split the open named spans at the end of a step: time so far belongs to this step, the rest to the next."""
+        """Split the open named spans at the end of a step. Their time so far belongs to the step that ends."""
         now = end - self._blocked
         still, self._open = self._open, []
         for name, since in still:

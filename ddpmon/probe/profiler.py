@@ -1,10 +1,11 @@
 """Runs torch's profiler for some steps of the training thread when the hub requests it.
 
 The training thread itself starts and ends the profiler between two steps: at the first note after an optimizer's step.
-To catch this moment, its notes go through this object while a profile is requested. Starting and ending are noted as
-pauses, and so is each boundary of a profiled step, so that these steps do not count. Nothing runs without a request.
+To catch this moment, the thread's notes go through this object while a profile is requested. A pause is noted when the
+profiler starts, when it ends, and at each boundary between profiled steps, so that these steps count in no mean.
+Nothing runs without a request.
 
-A profiler of the script has precedence: while it runs no profile starts, and a running profile ends before it.
+A profiler of the script has precedence. While it runs, no profile starts. When it starts, a running profile ends first.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Profiler:
     def _reset(self, request: ProfileSteps | None, until: int) -> None:
         self._request, self._until = request, until
         self._key: int | None = None
-        """Id of the optimizer whose steps are counted."""
+        """Id of the optimizer whose steps separate the profiled passes."""
         self._is_between_steps = False
         self._profile: Any = None
         """torch's profiler, or a counter of FLOPs."""
@@ -88,7 +89,7 @@ class Profiler:
             return
         hot = self._listener.hot
         if self._answer is None and not self._is_over:
-            if hot.mark != self._mark:  # also if `hot.mark` was replaced meanwhile
+            if hot.mark != self._mark:  # Other code may also have replaced `hot.mark` meanwhile.
                 self._mark_next, hot.mark = hot.mark, self._mark
             # Each thread sets one flag and then reads the other's, so at least one of them sees both.
             self._is_expired = monotonic_ns() > self._until
@@ -206,7 +207,7 @@ class Profiler:
         return self._request is not None and self._request.peak_flops > 0
 
     def _release(self) -> Any:
-        """Remove the temporary wrappers, and return the running profile, or the FLOP counter, which is stopped."""
+        """Remove the temporary wrappers. Return the running profile, or the FLOP counter, which this stops."""
         self._guards.undo_all()
         atexit.unregister(self._leave)
         profile, self._profile = self._profile, None
@@ -225,7 +226,7 @@ class Profiler:
         return start
 
     def _leave(self, outcome: ProfileOutcome = ProfileOutcome.FAILED) -> None:
-        """End a profile early."""
+        """End a running profile before it is complete. outcome: the reason, for the answer."""
         try:
             if self._profile is not None:
                 self._outcome, self._error = (
@@ -244,7 +245,7 @@ class Profiler:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def _last_step_is_read(self) -> bool:
-        """Return whether the step in which the profile ended has been read: `_steps` gets one more than `_passes`."""
+        """Return whether the step in which the profile ended has been read. Then `_steps` is longer than `_passes`."""
         if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > len(self._passes):
             return True
         return monotonic_ns() > self._end + LAST_STEP_NS
@@ -287,7 +288,7 @@ class Profiler:
 
 
 def _median_length(moments: list[int]) -> int:
-    """Return the median pass in ns. The first may be longer, as it waits until other ranks' profilers have started."""
+    """Return the median length of a pass in ns. The first pass may be longer: it waits for other ranks' profilers."""
     lengths = sorted(end - begin for begin, end in pairwise(moments))
     return lengths[len(lengths) // 2] if lengths else 0
 

@@ -1,12 +1,12 @@
 """Reads tqdm's progress bars for the total number of steps, the epoch and the number of epochs.
 
-tqdm does not mark the bar of the training. It is the one that advances with the steps: one item per step, several items
+tqdm does not mark the bar of the training. It is the bar that advances with the steps: one item per step, several items
 per step (micro-batches, samples of a batch), or one item in several steps (epochs). A bar counts a finished item after
 some delay, and steps end in the middle of items. So each observation of steps and items leaves a range of steps at
-which the bar may have begun. The right ratio of items to steps is the one for which all these ranges overlap.
+which the bar may have begun. The right ratio of items to steps is the ratio for which all these ranges overlap.
 
-A bar of samples or tokens advances by the same number in each update except the last. The greatest common divisor of
-its advances is therefore its unit; counted in this unit, it is a bar like any other.
+A bar of samples or tokens advances by the same number in each update except the last. Its unit is the greatest common
+divisor of its advances. Divided by this unit, its count is like that of a bar of batches.
 
 Reading a bar takes none of tqdm's locks and does not keep the bar alive.
 """
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 _FIELDS = ("n", "total", "pos", "initial", "mininterval", "miniters", "start_t", "desc", "unit")
 _FEWEST = 3
-"""Number of observations, and of steps, that a ratio needs before it is accepted."""
+"""Smallest number of observations, and of steps, after which a ratio is accepted."""
 _MANY_STEPS = 100
 _STEPS_TO_SEE_ONE = 10
 """Steps after which one unit per step can be told from five units in four steps."""
@@ -118,16 +118,16 @@ class _Bar:
         self.first = min(reading.n, reading.initial)
         """Count with which the bar began."""
         self.ratio: tuple[int, int] | None = None
-        """(items, steps in which they are done), without a common divisor; None while undecided."""
+        """(items, number of steps for these items), without a common divisor; None while undecided."""
         self.counted: float | None = None
         """Count when a bar inside this one was last recognised as the training's."""
         self.stands_still = False
         """True if the count did not change while a bar inside this one made a whole pass."""
         self._between = before, step
-        """Finished steps at the last reading without this bar, and at the first with it."""
+        """Numbers of finished steps: at the last reading without this bar, and at the first reading with it."""
         self._since = at, reading.n
         self._changed = step, at
-        """Finished steps and time when the current count was first read."""
+        """Number of finished steps, and time in seconds, when the bar's current count was first read."""
         self._rate = 0.0
         self._observed: list[_Observation] = []
         self._changes: list[_Observation] = []
@@ -135,9 +135,9 @@ class _Bar:
         self._settled_at = 0
         self._exact = False
         self._divisor = 0
-        """Greatest common divisor of all advances of its count."""
+        """Greatest common divisor of all advances of the bar's count."""
         self._advance: float | None = None
-        """Advance of its count between the last two readings."""
+        """Advance of the bar's count between the last two readings."""
         self._advances_differ = False
 
     def observe(self, reading: BarReading, step: int, at: float) -> None:
@@ -165,13 +165,13 @@ class _Bar:
             self._settle()
 
     def takes_many_steps(self, step: int, at: float) -> bool:
-        """Return whether an item takes many steps, as an epoch does: the count was constant beyond tqdm's delay."""
+        """Return whether an item takes many steps, as an epoch does: the count has not changed in tqdm's delay."""
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 
     @property
     def advances_by_several(self) -> bool:
-        """Return whether each advance was by several items, which no bar over epochs does."""
+        """Return whether each advance was by several items. A bar over epochs advances by one."""
         return self._divisor > 1
 
     def _forget(self) -> None:
@@ -224,7 +224,7 @@ class _Bar:
             if self._is_possible_ratio(_ratio(count, unit, several=several))
         ]
         if not fitting:
-            if stride == 1 and items > 4 * (self._lag + 1):  # with fewer items, the delay may explain it
+            if stride == 1 and items > 4 * (self._lag + 1):  # With fewer items, tqdm's delay may be the cause.
                 self._forget()
             return
         apart = fitting[-1] - fitting[0] + 2 * (stride - 1)
@@ -248,7 +248,7 @@ class _Bar:
 
     @property
     def advances_each_step(self) -> bool:
-        """Return whether it counts steps or parts of steps, rather than passes over the data."""
+        """Return whether the bar counts steps or parts of steps, and not passes over the data."""
         return self.ratio is not None and self.ratio[0] >= self.ratio[1]
 
     def possible_start(self, *expected: int) -> int:
@@ -269,7 +269,7 @@ class _Bar:
 
 
 def _ratio(count: int, unit: int, *, several: bool) -> tuple[int, int]:
-    """Return (items, steps) for this many units per step (`several`) or steps per unit; 0 means 2 of the other."""
+    """Return (items, steps) for `count` units per step (`several`) or `count` steps per unit; 0 means 2 inverted."""
     if count < 1:
         several, count = not several, 2
     items, steps = (count * unit, 1) if several else (unit, count)
@@ -313,7 +313,7 @@ class Bars:
         bars: dict[int, _Bar] = {}
         for reading in bar_readings():
             bar = self._bars.get(id(reading.bar))
-            if bar is None or reading.n < bar.last.n:  # new, or begun again
+            if bar is None or reading.n < bar.last.n:  # The bar is new, or has begun again.
                 bar = _Bar(reading, self._step, step, at)
                 if self._joins_late:
                     bar.first = reading.n
@@ -339,7 +339,7 @@ class Bars:
         self.epoch = min(int(bar.last.n) + 1, self.epochs)
 
     def _find(self) -> _Bar | None:
-        """Return the training's bar: the outermost that advances each step, or else the innermost of the others."""
+        """Return the training's bar: the outermost bar that advances each step, or else the innermost other bar."""
         counting = [bar for bar in self._bars.values() if bar.ratio is not None and bar.last.n < bar.last.total]
         each_step = [bar for bar in counting if bar.advances_each_step]
         if each_step:
@@ -363,7 +363,7 @@ class Bars:
             outer.counted = outer.last.n
             done = done * int(outer.last.total) + int(outer.last.n)
             passes *= int(outer.last.total)
-        if before is bar:  # Only its ratio has changed.
+        if before is bar:  # Only the bar's ratio has changed.
             self._end = step + bar.steps(bar.last.total - bar.last.n)
         else:
             self._end = bar.possible_start(whole * done, self._end) + bar.steps(bar.last.total - bar.first)

@@ -2,8 +2,8 @@
 
 Times are CLOCK_MONOTONIC nanoseconds. On a GPU, marks are times on the device's own timeline.
 
-Several of these are made in every step. They are msgspec structs, which take a third of the time of named tuples to
-make, and which the garbage collector, whose runs would stop the training thread, never visits.
+The training thread makes several records in every step. The records are msgspec structs: making one takes a third of
+the time of a named tuple. The garbage collector never visits them, so its runs stop the training thread for less time.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RawStep(msgspec.Struct, gc=False):
     start: int
     end: int = 0
     phases: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
-    """Time in each of OWN_PHASES, followed by the time PAUSED."""
+    """Nanoseconds in each of OWN_PHASES, followed by the nanoseconds PAUSED."""
     syncs: list[RawSync] = []
     losses: list[object] = []
     """Loss of each backward: a float, or a reading that is on its way from the device."""
@@ -105,12 +105,12 @@ class RawStep(msgspec.Struct, gc=False):
     buckets: list[list[int]] = []
     """[layout, launch, end] of each bucket's all-reduce, if recorded; end is 0 until it has ended."""
     named: dict[str, int] = {}
-    """Host time in spans that the script named."""
+    """Nanoseconds of host time in each span that the script named."""
     pauses: list[RawPause] = []
     gaps: tuple[int, int] = (0, 0)
-    """Time in `other` just before a forward, and between a forward and its backward."""
+    """Nanoseconds in the phase `other` just before a forward, and between a forward and its backward."""
     step: int = 0
-    """Number of the step that this part ends; provisional if it is not the last part of its step."""
+    """Number of the step that this part ends; provisional if further parts of the step follow."""
     before: tuple[RawStep, ...] = ()
     """Earlier parts of the same step; set in its last part."""
     updates: tuple[tuple[str, int], ...] = ()
@@ -129,4 +129,4 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     """Number of samples in the batch; 0 if unknown."""
     tokens: int
     paused: bool
-    """True if it was fetched during a pause."""
+    """True if the batch was fetched during a pause."""

@@ -35,11 +35,11 @@ class Replica:
     parameters: list[Any] = field(init=False)
     """Parameters whose gradients DDP reduces."""
     reduced_ids: frozenset[int] = field(init=False)
-    """Ids of `parameters`. No other object gets them while the model exists."""
+    """Ids of `parameters`. No other object gets one of these ids while the model exists."""
     gradient_bytes: int = field(init=False)
     buffer_bytes: int = field(init=False)
     others: list[Any] = field(init=False)
-    """Parameters that DDP does not reduce, as of the last time they were searched for."""
+    """Parameters that DDP did not reduce when they were last searched for."""
     mode_matters: bool = field(init=False)
     """True if the model has layers that behave differently in evaluation mode."""
     search: UnusedSearch | None = None
@@ -81,7 +81,7 @@ class Replica:
     def is_training(self) -> bool:
         """Return whether the wrapped module is in training mode. Frameworks may leave the wrapper's mode unchanged."""
         mode = self.inner.get("training")
-        if mode is None:  # In a module of torch.compile it is a property.
+        if mode is None:  # In a module of torch.compile, `training` is a property.
             model = self.model()
             mode = model is None or model.module.training
         return bool(mode)
@@ -93,7 +93,7 @@ class Replica:
         forget(model)
 
     def not_reduced(self, model: DistributedDataParallel) -> Iterator[tuple[str, Any]]:
-        """Yield (name, parameter) of each parameter that DDP does not reduce although it was not told to ignore it."""
+        """Yield (name, parameter) of each parameter that DDP does not reduce although the script did not exclude it."""
         for name, parameter in model.module.named_parameters():
             if id(parameter) not in self.reduced_ids and name not in model.parameters_to_ignore:
                 yield name, parameter
@@ -116,12 +116,12 @@ class Replica:
         """Return the reduction of the last backward; None if it reduced no gradients of this model.
 
         The reducer records when each gradient is ready, and keeps these times until the next synchronised backward.
-        With static_graph, it records none in the first, in which DDP examines the graph and reduces at the end.
+        With static_graph, it records no times in the first backward, in which DDP examines the graph.
         """
-        if self.stats is None:  # The model was freed, and its gradients too.
+        if self.stats is None:  # The model and its gradients were freed.
             return None
         times = self.stats()
-        # Compare all times: in short steps the latest one may be the same twice in a row, to the nanosecond.
+        # Compare all times: in short steps, the largest time may be the same to the nanosecond twice in a row.
         if times == self._times:
             return None
         event = None
@@ -231,7 +231,7 @@ class Replicas(dict[int, Replica]):
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
-    """Return whether a module is a layer of torch that behaves differently in evaluation mode."""
+    """Return whether a module is a torch layer that behaves differently in evaluation mode."""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     return isinstance(module, _BatchNorm) and bool(module.track_running_stats)

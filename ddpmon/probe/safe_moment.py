@@ -1,8 +1,8 @@
 """Finds a moment at which the probe can be armed or removed in a process that trains.
 
 An attach runs code between any two bytecodes of the training. Nearly everything that the probe changes may be changed
-there. The exceptions are the collections that torch's optimizers and the garbage collector iterate over: a dictionary
-that grows meanwhile raises into the training, and a list that shrinks hides an entry.
+between any two bytecodes. The exceptions are the collections that torch's optimizers and the garbage collector iterate
+over: a dictionary that grows during an iteration raises into the training, and a list that shrinks hides an entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _waiting: deque[Callable[[], None]] = deque()
 
 
 def when_quiet(act: Callable[[], None], give_up: Callable[[], None]) -> None:
-    """Call `act` on the main thread at the next suitable moment, or `give_up` after QUIET_WAIT_S. Neither may raise."""
+    """Call `act` on the main thread once no such loop runs, or `give_up` after QUIET_WAIT_S. Neither may raise."""
     deadline = time.monotonic() + QUIET_WAIT_S
 
     def attempt() -> None:
@@ -54,7 +54,7 @@ def _schedule() -> None:
 
 def is_quiet() -> bool:
     """Return whether no thread is iterating over a collection that the probe changes."""
-    # Look up by id: some compilers make code objects with unhashable constants, which have no hash.
+    # Look up code objects by id, because a code object with unhashable constants (some compilers) has no hash.
     loops = {id(code): places for code, places in _loops()}
     mine = sys._getframe()
     for frame in sys._current_frames().values():

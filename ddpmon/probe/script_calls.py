@@ -76,7 +76,7 @@ class ScriptCalls(ThreadListener, ABC):
         return None
 
     def _left_out(self, why: str) -> None:
-        """Report once that ddpmon ignores a value of the script."""
+        """Report, only once, that ddpmon ignores a value of the script. why: the reason."""
         if self.identity.add_note(f"{why}, and ddpmon ignores it"):
             with contextlib.suppress(Exception):  # The script may have replaced stderr.
                 print(f"ddpmon: {why}, and ddpmon ignores it", file=sys.stderr)
@@ -104,9 +104,9 @@ class ScriptCalls(ThreadListener, ABC):
 
 
 def _number(value: Any) -> float | None:
-    """Return the number that a value stands for, in whatever form; None if it is not one number."""
+    """Return the number in a value of any form; None if the value is not exactly one number."""
     try:
-        one = getattr(value, "item", None)  # for tensors and arrays of any shape with one element
+        one = getattr(value, "item", None)  # Tensors and arrays with one element have it, whatever their shape.
         return float(one() if callable(one) else value)
     except Exception:  # A class of the script's own may raise anything.
         return None

@@ -1,7 +1,7 @@
 """The background thread of a rank: it reads the training thread's notes, samples devices, and sends records.
 
-A timer wakes it up, never the training thread: waking it in every step would cost several percent of a short step.
-Nothing here blocks the training, and no failure here reaches it.
+A timer wakes this thread. The training thread never does: that would cost several percent of a short step. The
+background thread never blocks the training, and its failures do not reach the training.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ddpmon.probe.stack_sampler import StackSampler
 from ddpmon.probe.step_records import StepRecords, closing_pauses, parts, unread
 
 SEND_INTERVAL_S = 0.34
-"""Seconds between two turns: fewer than between two snapshots. A turn takes 0.3 ms, as caches are cold."""
+"""Seconds between two turns, less than the interval of snapshots. A turn takes 0.3 ms with cold CPU caches."""
 HEARTBEAT_S = 1.0
 SAMPLE_S = 1.0
 MAX_GIL_S = 0.0001
@@ -59,9 +59,10 @@ such calls it works for at most 0.2 ms.
 """
 STEPS_PER_BATCH = 20
 NOTES_AT_ONCE = 160
-"""Number of notes to read between two offers of the GIL: those of about twenty steps."""
+"""Number of notes to read between two offers of the GIL: as many as about twenty steps have."""
 MAKE_WAY_S = 0.001
-"""Seconds to sleep for the training thread to wake up and take the GIL. This thread would win a shorter race."""
+"""Seconds to sleep so that the training thread can wake up and take the GIL. After a shorter sleep, this thread would
+often get the GIL first."""
 READING_S = 5.0
 """Longest time in seconds that a step waits for its loss to arrive from the device."""
 
@@ -85,7 +86,7 @@ class Sender(threading.Thread):
         """Called when this thread ends, if ddpmon leaves the process; else None."""
         self._counters: OwnDescriptor | None = None
         self._moves = 0
-        """Number of checks during pauses that found the training thread at work. They count as heartbeats."""
+        """Number of checks during pauses that found the training thread at work. Each counts as a heartbeat."""
         self._samples: list[Sample] = []
         self._step_records = StepRecords()
         self._of_steps: list[Scalar] = []
@@ -198,9 +199,9 @@ class Sender(threading.Thread):
         self._hub.send()
         self._hub.introduce_nodes(self._listener.account.start)
         if self._stacks.is_due(now):
-            self._hub.send_once(self._stacks.capture(now))  # Only the latest one matters.
+            self._hub.send_once(self._stacks.capture(now))  # Only the latest stack matters.
         if self._stack_sampler.is_due(now) and (samples := self._stack_sampler.result()) is not None:
-            self._hub.send_once(samples)  # If it is lost, the hub asks again.
+            self._hub.send_once(samples)  # If the message is lost, the hub asks again.
         self._profiler.advance_profile(self._hub.send_once)
 
     def _look_for_rivals(self, starved: float | None, now: float) -> None:
@@ -270,7 +271,7 @@ class Sender(threading.Thread):
         return steps
 
     def _placed(self, raw: RawStep) -> RawStep:
-        """Return a step with its times on the GPU's timeline. Its events go back to the pool."""
+        """Return a step with its times on the GPU's timeline. The step's events go back to the pool."""
         placed = [self._timeline.place_step(part) for part in parts(raw)]
         events = self._listener.hot.events
         if events is not None:
@@ -373,7 +374,7 @@ class Sender(threading.Thread):
         self._is_last = True
         progress = self._read_progress(time.monotonic())
         if progress != self._progress:
-            self._progress, self._last_batch = progress, 0.0  # a last batch carries it, even if otherwise empty
+            self._progress, self._last_batch = progress, 0.0  # A last batch, perhaps otherwise empty, has the progress.
         self._gather(time.monotonic())
         bye = Bye(listener.identity.facts.rank, os.getpid(), self._seq, self._hub.outbox.dropped)
         self._hub.say_goodbye(bye)

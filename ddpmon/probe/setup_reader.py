@@ -1,8 +1,8 @@
 """Reads how the script has set up its training, on the background thread. It reads attributes and computes nothing.
 
-It examines models and optimizers when one of them is new, a pass over a DataLoader begins or parameters that DDP does
-not reduce get gradients, and every minute. The configuration that should be the same on all ranks is read once: script,
-arguments, and environment variables for communication.
+Models and optimizers are examined every minute. In addition, they are examined when a model or an optimizer is new,
+when a pass over a DataLoader begins, and when parameters that DDP does not reduce get gradients. The configuration that
+should be the same on all ranks is read once: script, arguments, and environment variables for communication.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def configuration() -> dict[str, str]:
 
 
 def _arguments(words: Sequence[str]) -> dict[str, str]:
-    """Return the values of a command line by option. All words up to the next option belong to an option."""
+    """Return the values of a command line by option. All words between two options belong to the first one."""
     found: dict[str, str] = {}
     option = ""
     for place, word in enumerate(words, 1):
@@ -83,11 +83,12 @@ def _script(path: str) -> str:
 
 READ_AGAIN_S = 60.0
 LOOKS, MIN_LOOKS = 5, 3
-"""Anomaly detection counts as on if 3 of the last 5 readings found it on: some scripts toggle it in each step."""
+"""torch's anomaly detection counts as on if 3 of the last 5 readings found it on, as some scripts toggle it in each
+step."""
 
 
 class SetupReader:
-    """Reads a listener's models, optimizers and loaders."""
+    """Reads the models, optimizers and DataLoaders that the probe has seen in this process, and describes them."""
 
     def __init__(self, listener: Listener) -> None:
         self.settled = False
@@ -95,14 +96,14 @@ class SetupReader:
         self._listener = listener
         self._models: list[Model] = []
         self._joins = False
-        """True if a model was ever seen to train under Join, which leaves no trace afterwards."""
+        """True if a model has trained under Join. Only a reading during Join shows that."""
         self._worker_cores: list[int] = []
         self._read_of: object = None
         self._read_at = float("-inf")
         self._anomaly: deque[bool] = deque(maxlen=LOOKS)
 
     def read(self) -> Setup:
-        """Return the current setup. If the script has deleted all models, the last description of them remains."""
+        """Return the current setup. If the script has deleted all models, their last description is returned."""
         listener = self._listener
         hot, passes, now = listener.hot, listener.passes, time.monotonic()
         optimizers = {key for key, name in list(hot.optimizers.items()) if name}
@@ -113,7 +114,7 @@ class SetupReader:
             self._read_of, self._read_at = state, now
             try:
                 self._models = self._of_models(optimizers) or self._models
-            except RuntimeError:  # The script changed one of them meanwhile.
+            except RuntimeError:  # The script changed a collection during the iteration.
                 self._read_of = None
             self._worker_cores = sorted({core for pid in passes.worker_pids() for core in _affinity(pid)})
         # While torch.compile traces, it switches anomaly detection on, without the check for NaN.

@@ -1,7 +1,7 @@
 """Finds in a script's source the loops and branches around a line.
 
-They show why two ranks wait for each other in different lines: one has left a loop that the other is still in, or took
-a branch that the other did not take.
+Loops and branches show why two ranks wait for each other in different lines: one rank has left a loop that the other is
+still in, or took a branch that the other did not take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def enclosing_line(file: str, line: int, frame: int) -> list[Scope]:
     Args:
         file: Path of the file, as in its code object.
         line: The line.
-        frame: Index of its frame in the stack.
+        frame: Index of the line's frame in the stack.
 
     """
     return [Scope(frame, *one) for one in _scopes(file) if one[1] <= line <= one[2]]

@@ -1,7 +1,7 @@
 """Reports where the training thread is when it makes no progress: its Python stack and its collective.
 
-The background thread reads both, so the training thread may be blocked, asleep or busy. Only code that never releases
-the GIL prevents this.
+The background thread reads the stack and the collective, so the training thread may be blocked, asleep or busy. Only
+code that never releases the GIL prevents the reading.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 OVERDUE_NS = 5_000_000_000
 OVERDUE_STEPS = 8
-"""A step is overdue after this many times the duration of the longest step so far, and at least OVERDUE_NS."""
+"""A step is overdue once it takes this many times as long as the longest step so far, and at least OVERDUE_NS."""
 OVERDUE_SHARE = 0.25
-"""Share of the shortest timeout of a process group after which a step is overdue, since a timeout ends the run."""
+"""A step is also overdue after this share of the shortest timeout of a process group: a timeout ends the run."""
 OVERDUE_INTERVAL_S = 2.0
 """Interval in seconds at which a rank whose step is overdue sends its stack without a request."""
 FRAME_CHARS = 200
 MAX_WALKED_FRAMES = 2 * MAX_FRAMES
-"""Number of frames to read of a stack, of which those of the probe and of imports are left out."""
+"""Number of frames to read of a stack, including frames of the probe and of imports, which are then left out."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -94,7 +94,7 @@ class StackReporter:
         return place != before
 
     def _frame(self) -> FrameType | None:
-        """Return the innermost frame of the training thread, or of the main thread once that has ended."""
+        """Return the innermost frame of the training thread; if that thread has ended, of the main thread."""
         # Do not store the dict in a variable: it contains this frame, and the cycle would keep all frames alive.
         frame = sys._current_frames().get(self._listener.thread or 0)
         return frame or sys._current_frames().get(threading.main_thread().ident or 0)
@@ -168,7 +168,7 @@ class StackReporter:
 
         """
         called = [function for function in library if function in _CALLS]
-        # all_gather_object calls all_gather. The outermost is the one that the script called.
+        # Collectives call each other: all_gather_object calls all_gather. The script called the outermost one.
         waits = (_DDP[function] for function in library if self._waits_in(function, brief=brief))
         name = called[-1] if called else next(waits, None)
         if self._recorded is not None and name not in MEETINGS:
@@ -181,7 +181,7 @@ class StackReporter:
     def _waits_in(self, function: str, *, brief: bool) -> bool:
         """Return whether a rank inside this function waits for others.
 
-        Inside a backward, ranks of a run that makes progress mostly compute. A single rank never waits.
+        In a run that makes progress, a rank inside a backward mostly computes. A single rank never waits.
 
         Args:
             function: A function of torch on the stack.

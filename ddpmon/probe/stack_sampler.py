@@ -1,8 +1,8 @@
 """Samples the training thread's Python stack for some seconds when the hub requests it, and summarises the samples.
 
 The background thread takes samples between its turns. During a sample it holds the GIL for about 20 µs. If the training
-thread does not release the GIL when a sample is due, a signal makes it write its stack itself (`stack_timer`). None of
-this runs, and nothing is stored, without a request.
+thread does not release the GIL when a sample is due, a signal makes the training thread write its stack itself
+(`stack_timer`). Without a request, no sample is taken and nothing is stored.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 INTERVAL_S = 0.02
 """Mean interval in seconds between two samples. Intervals are random, from 0.5 to 1.5 times as long."""
 GRACE_S = 0.0005
-"""Seconds that the background thread has to get the GIL for a sample before the timer's signal takes it instead."""
+"""Seconds for the background thread to get the GIL for a sample. After that, the timer's signal takes the sample."""
 MIN_SAMPLED_STEPS = 3
 """Least number of whole steps to sample, even if that takes up to PATIENCE times as long as requested."""
 PATIENCE = 4
 WAITS_FOR_WORKERS = {"_get_data", "_try_get_data"}
-"""Methods of torch's DataLoader iterator with workers that fetch a batch from them."""
+"""Methods in which torch's DataLoader iterator waits for a batch from its workers."""
 OWN_ITERATOR = "_SingleProcessDataLoaderIter"
 """torch's DataLoader iterator without workers, which loads batches on the calling thread."""
 MAX_WAITING_SAMPLES = 20_000
@@ -112,7 +112,7 @@ class StackSampler:
         if LOADER_ITERATOR.rstrip(".") in names:
             pid, workers = passes.awaited_pid(), passes.worker_pids()
             self._readers = self._readers or DataReaders(workers)
-            self._readers.record_state(pid, 0)  # before the worker runs to answer the signal
+            self._readers.record_state(pid, 0)  # Read the state before the signal, to which the worker responds.
             self._workers.take(pid, workers)
         elif OWN_ITERATOR in names:
             self._readers = self._readers or DataReaders(())

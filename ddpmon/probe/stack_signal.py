@@ -1,8 +1,8 @@
 """Shows the hub where the training thread is even if no other thread of this process can run.
 
 Compiled code that holds the GIL also blocks the background thread. A signal handler in C still runs: faulthandler's
-writes the Python stack of the signalled thread into a file in the run's folder. The hub signals a rank only while that
-file exists, because the file shows that the script does not use the signal itself.
+handler writes the Python stack of the signalled thread into a file in the run's folder. The hub signals a rank only
+while this file exists, because the file shows that the script does not use the signal itself.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _write_into(path: str) -> OwnDescriptor:
 
 
 def keep(thread: int | None) -> None:
-    """Publish the kernel id of the training thread, or withdraw the offer if the script has taken the signal.
+    """Publish the kernel id of the training thread, or withdraw it if the script now handles the signal itself.
 
     If the script closed the descriptor, the handler gets a new one, because the number may now be a file of the script.
     """
@@ -96,7 +96,7 @@ def keep(thread: int | None) -> None:
         withdraw()
         return
     if not _armed.file.is_intact:
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # closed again just now; the next call retries
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # The next call tries again.
             _armed.file = _write_into(_armed.path)
     wanted = 0 if thread in {None, os.getpid()} else thread or 0
     if wanted != _armed.places.thread:
@@ -104,11 +104,11 @@ def keep(thread: int | None) -> None:
         try:
             _tell(_armed.path, _armed.places)
         except OSError:
-            withdraw()  # An answer would come from another thread.
+            withdraw()  # The training thread has changed, and a signal would go to the earlier one.
 
 
 def answer_path() -> str | None:
-    """Return the file into which processes forked from this one also write their stacks; None if they do not."""
+    """Return the file into which this process's forked children write their stacks too; None if they write none."""
     if _armed is None or not _armed.offered or handler_of() != _armed.handler:
         return None
     return f"{_armed.path}.stack"
@@ -131,7 +131,7 @@ def disarm() -> None:
 
 
 def _unregister(armed: _Armed) -> None:
-    if handler_of() == armed.handler:  # otherwise faulthandler would restore what was there before the script's handler
+    if handler_of() == armed.handler:  # Otherwise the script has set a handler, which faulthandler would overwrite.
         faulthandler.unregister(STACK_SIGNAL)
         armed.file.close()
 
@@ -143,7 +143,7 @@ def _take_away(path: str) -> None:
 
 
 def forked() -> None:
-    """Leave the files to the parent, in a forked child.
+    """Leave the files to the parent. Called in a forked child.
 
     The child still writes its stack into the parent's file, because the hub signals a DataLoader worker that its parent
     waits for.

@@ -48,11 +48,12 @@ class _Armed:
 
 
 _armed: _Armed | None = None
-"""Kept after a timer has stopped, because without a handler a signal on its way would kill the process."""
+"""The armed handler of this process. It stays armed after a timer has stopped: without a handler, a signal on its way
+would kill the process."""
 
 
 def _arm() -> _Armed | None:
-    """Return this process's armed handler, arming it if necessary; None if the signal belongs to somebody else."""
+    """Return this process's armed handler, arming it if necessary; None if the script uses the signal itself."""
     global _armed
     before, handler = _armed, handler_of(SAMPLE_SIGNAL)
     if handler != (before.handler if before else 0):
@@ -66,11 +67,11 @@ def _arm() -> _Armed | None:
 
 
 def disarm() -> None:
-    """Restore the handler from before the first timer. The last timer must have been stopped."""
+    """Restore the signal's handler from before the first timer. All timers must have been stopped."""
     global _armed
     armed, _armed = _armed, None
     if armed is not None and armed.pid == os.getpid() and handler_of(SAMPLE_SIGNAL) == armed.handler:
-        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # This discards a pending signal, which would kill the process.
+        _C.signal(SAMPLE_SIGNAL, _SIG_IGN)  # Ignoring the signal discards a pending one, which would kill the process.
         faulthandler.unregister(SAMPLE_SIGNAL)
         armed.file.close()
 

@@ -14,7 +14,7 @@ from ddpmon.probe.stepclock import StepClock
 BEFORE_FORWARD, BEFORE_BACKWARD = "before forward", "before backward"
 """Names of the gaps in `other`."""
 GAP = 0.05
-"""Share of a step from which on a gap is reported by name."""
+"""Smallest share of a step's length with which a gap is reported by name."""
 
 
 def parts(raw: RawStep) -> tuple[RawStep, ...]:
@@ -97,7 +97,7 @@ class StepRecords:
         return step, losses
 
     def _losses(self, raw: RawStep, backwards: int) -> tuple[float | None, dict[str, float]]:
-        """Return the step's loss, a sum over backward calls, and each model's loss if it updates several models.
+        """Return the step's loss, a sum over backward calls. If the step updates several models, return each one's too.
 
         For a model that is updated several times in a step (a critic), the loss is the mean over its updates. With
         gradient accumulation, scripts usually divide each loss, so that the sum is the mean over the step's batches. If
@@ -127,13 +127,13 @@ class StepRecords:
         return loss, {}
 
     def _fed(self, whole: RawStep, backwards: int) -> tuple[int, int]:
-        """Return the samples and tokens of a step: those passed to its model; of several models, the fewest.
+        """Return the samples and tokens of a step: those passed to its model. Of several models, the smallest counts.
 
-        Fetched batches count only if no inputs were counted, or a model is called more often than it is trained (a
-        critic sees real and generated images, a siamese network two of each): loaders fetch ahead, and some ranks fetch
-        for others.
-        In a step whose batch was fetched earlier, each sample was used as often as before. If several models are
-        updated and nothing is fetched, each update has its own inputs, and the largest batch counts.
+        Fetched batches count only if no inputs were counted, or if a model is called more often than it is trained: a
+        critic sees real and generated images, and a siamese network two images per sample. Otherwise they do not count,
+        because loaders fetch ahead, and some ranks fetch for others.
+        If the step's batch was fetched in an earlier step, each sample counts as being used as often as in that step.
+        If several models are updated and nothing is fetched, each update has its own inputs, and the largest counts.
         """
         amounts = []
         several = bool(whole.updates)
@@ -208,7 +208,7 @@ def _pauses(whole: RawStep, length: int) -> list[Pause]:
     pauses = [
         Pause(p.kind, max(0, p.start - start) // 1000, min(max(0, p.end - start) // 1000, length)) for p in whole.pauses
     ]
-    if whole.marks:  # On the device's timeline, the times of pauses are estimates, but their total is exact.
+    if whole.marks:  # On the device's timeline, begin and end of a pause are estimates. The total of pauses is exact.
         total = sum(p.end_us - p.start_us for p in pauses)
         scale = min(1.0, whole.phases[PAUSED] // 1000 / total) if total else 0.0
         pauses = [Pause(p.kind, p.start_us, p.start_us + int((p.end_us - p.start_us) * scale)) for p in pauses]

@@ -1,12 +1,14 @@
 """Divides the training thread's time into steps and pauses, and assigns fetched batches to steps.
 
-It uses the times at which notes were written, not read. Times are CLOCK_MONOTONIC nanoseconds.
+The clock uses the times at which notes were written, not those at which they are read. Times are CLOCK_MONOTONIC
+nanoseconds.
 
 A step consists of parts. Each part ends with a gradient synchronisation; most steps have one part. `iteration` decides
 which parts make up a step.
 
-On a GPU the host runs ahead, and its clock does not show the work. There every change of phase also leaves a mark on
-the device's timeline, and `device_timeline` computes the step from the marks once the device has passed them.
+With a GPU, the host runs ahead of the GPU, so the host's clock does not show when the work is done. Then every change
+of phase also leaves a mark on the GPU's timeline, and `device_timeline` computes the step from the marks once the GPU
+has passed them.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ class StepClock(PauseClock):
         """Begin a new part at `start`, and forget batches that were fetched before it."""
         super().begin_part(start)
         self.unused_data: dict[int, list[Fetched]] = {}
-        """Fetched batches that nothing was trained on yet, by iterator; the iterator used last is at the end."""
+        """Fetched batches that were not trained on yet, by iterator. The iterator that was used last is at the end."""
         self.exhausted: dict[int, int] = {}
-        """Iterators without further batches, and the nanoseconds that it took to learn this."""
+        """For each iterator without further batches: the duration of its last, failed fetch in nanoseconds."""
 
     def restart(self) -> None:
         """Restart the current part now, also on the device's timeline."""
@@ -87,10 +89,10 @@ class StepClock(PauseClock):
             self.aside.exhausted = True
 
     def trained(self) -> None:
-        """Count all batches fetched from the last iterator as trained on, because training begins.
+        """Count all batches from the iterator that was used last as trained on, because training begins.
 
-        A single batch of another iterator counts too (a GAN has two loaders). Several batches of another iterator were
-        an evaluation that called no DDP model.
+        A single batch from another iterator counts too (a GAN has two loaders). Several batches from another iterator
+        were an evaluation that called no DDP model.
         """
         evaluated = self._resume_training(self.aside) if self.aside is not None else None
         if self.unused_data:
@@ -108,12 +110,12 @@ class StepClock(PauseClock):
             self.unused_data.clear()
 
     def _evaluated_between(self, batches: list[Fetched], end: int, last: int) -> None:
-        """Count the time in which a loader was read to its end without training as an evaluation.
+        """Count a time as an evaluation in which the script read a loader to its end and did not train.
 
         Args:
             batches: Batches of that loader.
             end: Time of the next fetch, at which the evaluation ended.
-            last: Nanoseconds that it took to learn that there are no more batches.
+            last: Duration of the loader's last, failed fetch in nanoseconds.
 
         """
         begin = batches[0].began
@@ -147,7 +149,8 @@ class StepClock(PauseClock):
     def _resume_training(self, aside: MaybeEvaluation) -> MaybeEvaluation | None:
         """Account for separately measured time when training continues; return it if it was an evaluation.
 
-        An evaluation ended when the batch that is trained on now was requested, or else just now.
+        An evaluation ended when the script requested the batch that it trains on now; without such a request, it ends
+        now.
         """
         now = self.leave_phase()
         begin = aside.intervals[0][0] if aside.intervals else self._aside_since
@@ -199,7 +202,7 @@ class StepClock(PauseClock):
 
 
 def _without(begin: int, end: int, pauses: Iterable[RawPause]) -> list[tuple[int, int]]:
-    """Return the spans between two times that are left without pauses. The pauses are in order."""
+    """Return the spans between two times that are outside of all pauses. The pauses must be in order."""
     pieces = []
     for pause in pauses:
         if begin < pause.start < end:

@@ -1,6 +1,6 @@
-"""State of the listener: which thread trains, whether the probe listens to it, its notes, models and account.
+"""State of the listener: the training thread, whether the probe listens to it, its notes, its models and its account.
 
-It is the base of every part of the probe that listens to the training thread or reads its notes.
+`ThreadListener` is the base of every part of the probe that listens to the training thread.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class HotPathState:
     events: Events | None = None
     """Pool of events on the GPU's timeline, if there is one."""
     thread: int | None = field(default_factory=lambda: threading.main_thread().ident)
-    """Id of the thread that the probe listens to; 0 once it listens no more."""
+    """Id of the thread that the probe listens to; 0 once the probe has stopped listening."""
     fetching: int = 0
     """Id of the iterator that was fetched from last."""
     before_forward: bool = False
-    """True if a forward has to do more than take its digest, as for buckets or on a GPU."""
+    """True if hooks need the begin of each forward: for buckets, for a GPU's timeline, or for a digest."""
     depth: int = 0
     """Number of nested backward calls."""
     expecting: list[Replica] = field(default_factory=list)
     """Models whose next backward reduces gradients."""
     expects_inside: bool = False
-    """True if a reducer was prepared inside the current backward, for a nested one."""
+    """True if a reducer was prepared inside the current backward, for a nested backward."""
     inner: list[int] = field(default_factory=list)
     """Depths of the nested backward calls whose start was noted."""
     reduced_inside: bool = False
@@ -101,10 +101,10 @@ class ThreadListener:
         self.changes = Changes()
         """Changes that the probe made to this process."""
         self.on_set_up: list[Callable[[], None]] = []
-        """Called when a model, optimizer or group was made: by then the script has imported its training libraries."""
+        """Functions to call when a model, optimizer or group was made. By then, the training libraries are imported."""
 
     def digest_soon(self) -> None:
-        """Compare ranks soon, because something has changed, perhaps only on some of them."""
+        """Compare the ranks' digests soon, because something has changed, perhaps only on some ranks."""
 
     def reset(self, identity: Identity) -> None:
         """Reset all state, as in a new process."""
@@ -114,7 +114,7 @@ class ThreadListener:
         self.native_thread: int | None = os.getpid()
         """Kernel id of the training thread. After a fork, `thread` is still that of the parent's main thread."""
         self._rival: tuple[int, int, float] = 0, -1, 0.0
-        """The last other thread that claimed to train, the value of `beats` then, and the time of that claim."""
+        """The last other thread that claimed to train; the value of `beats` and the time in seconds at its claim."""
         self.replicas = Replicas()
         self.parallelism = Parallelism()
         self.journal = Journal(self._release)
@@ -123,7 +123,7 @@ class ThreadListener:
         self.journal.account = self.account
         self.journal.every_step = EVERY_STEP
         self.clock = self.account.clock
-        # Last: in a forked process the garbage collector may run, and leave a note, between any two of these lines.
+        # Do this last: in a forked process, the garbage collector may run and write a note after any line above.
         HotPathState.__init__(self.hot, self.journal.note, Loss(self.readings), self.journal.note)
 
     def defer(self) -> None:
@@ -146,7 +146,7 @@ class ThreadListener:
         return get_ident() == self.hot.thread
 
     def hears_in_backward(self) -> bool:
-        """Return whether this is one of autograd's threads (one per GPU) in the training thread's backward."""
+        """Return whether the calling thread is an autograd thread (one per GPU) in the training thread's backward."""
         return self.listening and self.hot.depth > 0 and in_backward()
 
     # --- which thread it is ------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ class ThreadListener:
     def claims_thread(self, *, trains: bool = True) -> bool:
         """Return whether the calling thread becomes the training thread.
 
-        It does unless the current training thread has trained, is alive and still writes notes. Threads of autograd
-        never become the training thread.
+        The calling thread does, unless the current training thread has trained, is alive and still writes notes.
+        Threads of autograd never become the training thread.
 
         trains: True if the caller steps an optimizer or runs a model; False if it sets up what training needs.
         """
@@ -178,7 +178,7 @@ class ThreadListener:
         return self.listening
 
     def _goes_on(self, *, trains: bool) -> bool:
-        """Return whether to continue with the current training thread, although another thread calls."""
+        """Return whether the current training thread stays the training thread, although another thread calls."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         if self.thread not in names:
             return False
@@ -198,11 +198,11 @@ class ThreadListener:
         self.hot.mark((reader, monotonic_ns(), None, first, second, third))
 
     def noting(self, reader: Reader, first: Any = None) -> Callable[..., None]:
-        """Return a hook that writes this note whenever it is called."""
+        """Return a hook that writes a note for `reader` whenever it is called."""
         return lambda *_: self.record(reader, first)
 
     def disable(self, error: BaseException) -> None:
-        """Stop listening and report it once, because something in the probe failed. Training continues."""
+        """Stop listening because of an error in the probe, and print the error once. Training continues."""
         if not self.listening:
             return
         self.hot.thread = 0
@@ -223,6 +223,6 @@ class ThreadListener:
         if self.thread != get_ident():
             self.thread = get_ident()
             self.native_thread = threading.get_native_id()
-            self.hot.depth = 0  # It counted another thread's calls.
+            self.hot.depth = 0  # The old value counted backward calls of the earlier thread.
             if self.listening:
                 self.hot.thread = self.thread

@@ -25,7 +25,7 @@ def install(listener: Listener) -> None:
     """Hook `set_epoch`, and trainers once the script has imported them. Called once per process."""
 
     def set_epoch(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        # Look up this process's loops at each call, because a forked process has others.
+        # Look up `listener.loops` at each call, because a forked process has another object.
         listener.loops.set_epoch(passed_argument(arguments, named, 1, "epoch"))
 
     wrap_attribute(listener, DistributedSampler, "set_epoch", before=set_epoch)
@@ -44,7 +44,7 @@ def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
             try:
                 listener.record(Account.trainer_counted, partial(_counted, arguments[1], *_STATE(arguments[3])))
             except AttributeError:
-                pass  # The state is of another version.
+                pass  # Another version of the trainer has other attributes.
 
     return event_called
 
@@ -54,7 +54,7 @@ def _counted(event: object, done: object, most: object, epochs: object, epoch: o
     made, limit, passes = _count(done), _count(most), _count(epochs)
     total = None if made is None or not limit else step + limit - made
     if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:
-        return Progress(total)  # A dataset without a length has no epochs, or sys.maxsize of them.
+        return Progress(total)  # For a dataset without a length, the number of epochs is missing or sys.maxsize.
     # The step that ends an epoch still belongs to it.
     return Progress(total, max(1, math.ceil(epoch)) if event == "on_step_end" else int(epoch) + 1, passes)
 
@@ -84,7 +84,7 @@ def _lightning(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
 
 
 def _count(value: object) -> int | None:
-    """Return a trainer's number; None if it is not one, means no limit, or is beyond any real number of steps."""
+    """Return a trainer's value as a number; None if it is not a number, means no limit, or is impossibly large."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < MAX_STEP else None

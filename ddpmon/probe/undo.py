@@ -15,7 +15,8 @@ class Changes:
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
         self.left: list[str] = []
-        """Names of attributes that other code replaced after the probe; they keep a wrapper that does nothing."""
+        """Names of attributes that other code replaced after the probe did. They keep the probe's wrapper, which does
+        nothing any more."""
 
     def patch(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of a module or class; `undo_all` restores it."""
@@ -24,7 +25,7 @@ class Changes:
         self._undo.append(partial(self._restore, owner, name, vars(owner)[name], before))
 
     def undone_by(self, undo: Callable[[], object]) -> None:
-        """Remember a change that calling `undo` reverts."""
+        """Remember a change, which `undo` reverts when it is called."""
         self._undo.append(undo)
 
     def undo_all(self) -> None:

@@ -14,7 +14,7 @@ Counters: TypeAlias = "memoryview[int]"
 
 
 def private() -> Counters:
-    """Return counters in private memory, for a process that is not a rank (yet)."""
+    """Return counters in private memory, for a process that is not a rank, or not yet."""
     return memoryview(bytearray(COUNTER_BYTES)).cast("Q")
 
 
@@ -40,4 +40,4 @@ def shared(before: Counters) -> tuple[Counters, int]:
 
 def mark_read(counters: Counters, updates: int, steps: int) -> None:
     """Set how many steps the background thread has read, and how many updates they took."""
-    counters[READ : READ + 2] = memoryview(array("Q", [updates, steps]))  # sets both at once
+    counters[READ : READ + 2] = memoryview(array("Q", [updates, steps]))  # One assignment sets both numbers at once.

@@ -22,10 +22,10 @@ from ddpmon.probe.records import DATA
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
 """Start of the frame of torch's worker loop. Frames outside of it only started the worker."""
 SIBLING_EVERY = 4
-"""One of this many samples is of a worker that the rank does not wait for."""
+"""Number of samples of which one is taken of a worker that the rank does not wait for."""
 MAX_WORKER_DUMP_BYTES = 1 << 16
 MAX_SAMPLE_FILE_BYTES = 1 << 20
-"""File size in bytes at which sampling ends. The file could grow beyond it if others send the signal too."""
+"""File size in bytes at which sampling ends, in case other programs send the signal too and the file keeps growing."""
 
 
 class WorkerSampler:
@@ -37,10 +37,10 @@ class WorkerSampler:
         self._read_from: int | None = None
         """Size of the file when a worker was last signalled; None if no answer is expected."""
         self._answers: dict[int, bool] = {}
-        """Whether each worker answers the signal, by pid."""
+        """By pid of each worker: True if the worker answers the signal."""
         self._takes = 0
         self._sibling = 0
-        """Pid of the last signalled worker if the rank waited for another one; 0 if the rank waited for it."""
+        """Pid of the last signalled worker if the rank waited for another worker; 0 if the rank waited for this one."""
         self._checks: Counter[int] = Counter()
         self._idle: Counter[int] = Counter()
 
@@ -115,7 +115,7 @@ def _is_idle(dump: bytes) -> bool:
 
 
 def _stack(dump: bytes, count: int, places: Places) -> SampledStack | None:
-    """Parse a worker's stack, up to torch's loop in it; return None if it was not in that loop yet."""
+    """Parse a worker's stack, up to torch's worker loop. Return None if the worker was not in this loop yet."""
     names, own = parse_frames(dump, places)
     end = next((place for place, name in enumerate(names) if name.startswith(STARTED_BY)), 0)
     return SampledStack(DATA, count, names[: end + 1], [index for index in own if index < end]) if end else None
