@@ -33,7 +33,7 @@ class Abstract(_MessagePumpMeta, ABCMeta):
 
 
 def page_only_through_lines_that_are_there() -> None:
-    """Keep PgUp and PgDn in the command palette from ending the app.
+    """Prevent PgUp and PgDn in the command palette from ending the app.
 
     If the terminal is too narrow for a single column of the palette, its list has options but no lines. Textual then
     fails when it looks up the line of the highlighted option.
@@ -51,10 +51,11 @@ page_only_through_lines_that_are_there()
 
 
 def write_to_nobody_once_the_terminal_is_gone() -> None:
-    """Keep Textual's output thread from dying when the terminal is closed.
+    """Prevent Textual's output thread from dying when the terminal is closed.
 
-    Without that thread its queue fills up. Then every write and close, and so the whole app, would block forever, and
-    the app would not react to signals either. The error may come with the very last flush, after the end of the queue.
+    Without that thread, the output queue fills up. Then every write and close would block forever, and so would the
+    whole app, which would not even react to signals. The error may come with the very last flush, after the end of the
+    queue.
     """
 
     def run(self: WriterThread) -> None:
@@ -76,7 +77,7 @@ write_to_nobody_once_the_terminal_is_gone()
 
 
 def read_whatever_is_typed() -> None:
-    """Keep bytes that no key of a UTF-8 terminal sends from ending the app.
+    """Prevent bytes that no key of a UTF-8 terminal sends from ending the app.
 
     Textual's input thread decodes strictly, so an é typed in a latin-1 terminal raises. Its parser raises on escape
     sequences with nonsensical numbers, and on mouse events in a terminal that reports a width of no pixels. Undecodable
@@ -109,14 +110,16 @@ read_whatever_is_typed()
 
 
 def stop_and_continue_between_two_events() -> None:
-    """Keep the signals that stop and continue the app from hanging it and from leaving the terminal without echo.
+    """Prevent the signals that stop and continue the app from blocking the app forever, and from leaving the terminal
+    without echo.
 
-    Textual releases the terminal, and takes it again, inside the signal's handler. That blocks forever if the signal
-    arrives while the app is writing, as it may when a terminal is closed: its session gets a SIGCONT. So the event loop
-    does both. Textual also takes every SIGCONT for the end of a ctrl+z, before which it had released the terminal. But
-    SIGSTOP leaves no time to release it. If Textual then started a second time without stopping first, it would restore
-    its own terminal settings when it ends, and would have two threads that read the keys. An app that is continued in
-    the background is stopped again, as after ctrl+z. Once the app has ended there is nothing to release.
+    Textual releases the terminal, and takes it again, inside the signals' handlers. A handler blocks forever if its
+    signal arrives while the app is writing, for instance when a terminal is closed and its session gets a SIGCONT. So
+    the event loop releases and takes the terminal instead. Textual also treats every SIGCONT as the end of a ctrl+z,
+    for which it had released the terminal. But SIGSTOP leaves no time to release the terminal. If Textual then started
+    a second time without stopping first, it would restore its own terminal settings when it ends, and would have two
+    threads that read the keys. An app that is continued in the background is stopped again, as after ctrl+z. Once the
+    app has ended there is nothing to release.
     """
     stop, resume = LinuxDriver._sigtstp_application, LinuxDriver._sigcont_application  # noqa: SLF001
 
@@ -169,10 +172,10 @@ def terminal_gone() -> bool:
 
 
 def can_come_back() -> bool:
-    """Return whether a shell exists that can continue this process once it is stopped.
+    """Return whether there is a shell that can continue this process after a stop.
 
-    `ssh -t HOST ddpmon attach`, and a tmux window that runs nothing else, have no such shell; Textual stops all the
-    same.
+    `ssh -t HOST ddpmon attach`, and a tmux window that runs nothing else, have no such shell; Textual would stop the
+    process all the same.
     """
     parent = os.getppid()
     with contextlib.suppress(OSError):
@@ -184,7 +187,7 @@ def let_go_of_terminal() -> None:
     """Redirect the standard streams to /dev/null once the terminal is gone.
 
     When it exits, Textual writes its last sequences to the terminal from a thread, which would die with a traceback.
-    The interpreter flushes the streams after that.
+    The interpreter flushes the streams even later.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -48,7 +48,7 @@ class Answer:
 
 
 def draw_box(heading: str, body: list[Line], width: int) -> list[Line]:
-    """Return the lines in a box of `width` columns, with a heading in its upper edge."""
+    """Draw a box of `width` columns around the lines of `body`, with a heading in the box's upper edge."""
     inner = max(1, width - 4)
     heading = cut_text(heading, inner)
     upper: Line = [*fit_line([("┌─", "rule"), (heading, "strong")], 2 + cell_len(heading))]
@@ -64,10 +64,10 @@ def option_line(text: str, width: int, *, chosen: bool) -> Line:
 
 
 class OptionBox(Pane):
-    """A box that shows options, with a text above them, or with a line below them to search them."""
+    """A box that shows options. It has a text above the options, or a line below them in which the user searches."""
 
     def __init__(self, heading: str, text: str, options: list[tuple[str, str]], value: str, *, searched: bool) -> None:
-        """Make the box. options: a (value, name) pair for each. value: that of the option under the cursor."""
+        """Make the box. options: (value, name) pairs. value: the value of the option under the cursor."""
         super().__init__(id="options")
         self.heading, self.text, self.options, self.value = heading, text, options, value
         self.searched = searched
@@ -94,7 +94,9 @@ class OptionBox(Pane):
         self.redraw()
 
     def move_cursor(self, by: int) -> None:
-        """Move the cursor by this number of options: in a list to search not beyond the ends, else around them."""
+        """Move the cursor by this number of options. It stops at the ends of a searched list, and wraps around in other
+        lists.
+        """
         found = self.found_values
         place = found.index(self.value) + by
         self.value = found[max(0, min(place, len(found) - 1)) if self.searched else place % len(found)]
@@ -130,7 +132,7 @@ class OptionBox(Pane):
 
 
 class Chooser(Overlay[str]):
-    """Shows options, and dismisses with the value of the chosen one."""
+    """Shows options. When it closes, it returns the value of the chosen option."""
 
     DEFAULT_CSS = """
     Chooser { align: center middle; background: $background 0%; overflow: hidden hidden; }
@@ -160,7 +162,9 @@ class Chooser(Overlay[str]):
 
 
 class Dialog(Chooser):
-    """Asks a question, and dismisses with the value of the answer. Escape gives the first answer, which is harmless."""
+    """Asks a question. When it closes, it returns the answer's value. Escape gives the first answer, which
+    is harmless.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,left,shift+tab,k", "move(-1)", show=False),
@@ -190,7 +194,7 @@ class Dialog(Chooser):
 
 
 class Picker(Chooser):
-    """Lists options to search, and dismisses with the value of one, or with None if the user left."""
+    """Lists options that the user can search. Returns the value of the chosen option, or None if the user left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,shift+tab", "move(-1)", show=False),
@@ -254,7 +258,7 @@ class TypedLine(Pane, Generic[Parsed]):
 
 
 class Prompt(Overlay[Parsed | None]):
-    """Asks for a text, and dismisses with the parsed text, or with None if the user left."""
+    """Asks for a text. When it closes, it returns the parsed text, or None if the user left."""
 
     DEFAULT_CSS = """
     Prompt { align: left bottom; background: $background 0%; overflow: hidden hidden; }
@@ -272,8 +276,8 @@ class Prompt(Overlay[Parsed | None]):
 
         Args:
             text: The initial text.
-            parse: Parses the text; raises ValueError if that is impossible.
-            hint: What to do next, shown beside a valid text.
+            parse: Parses the text; raises ValueError if the text is invalid.
+            hint: Sentence that says what to do next, shown to the right of a valid text.
             palette: The palette of the screen below.
 
         """
@@ -299,7 +303,7 @@ class Prompt(Overlay[Parsed | None]):
         self._type("")
 
     def action_take(self) -> None:
-        """Dismiss with the parsed text, or show the error if it is invalid."""
+        """Close the prompt with the parsed text, or show the error if the text is invalid."""
         try:
             self.dismiss(self.typed.parsed())
         except ValueError:

@@ -29,7 +29,7 @@ _LEAST_LANE = 2
 
 
 def why_no_buckets(snapshot: Snapshot) -> str:
-    """Return the reason why the buckets are not shown; "" if DDP, and so buckets, are not used."""
+    """Return the reason why the buckets are not shown; "" without DDP, because then there are no buckets."""
     if not with_ddp(snapshot.parallelism):
         return ""
     return snapshot.missing.get(BUCKETS) or "buckets: not recorded; ddpmon run --buckets SCRIPT records them"
@@ -103,7 +103,7 @@ class Comm(View):
         return boxes
 
     def _listed(self, ranks: int, *, beside: bool, together: bool) -> int:
-        """Return the number of lines that all listed ranks and buckets take."""
+        """Return the number of lines that all listed ranks and buckets need."""
         listed = ranks + 2
         if self.shown.snapshot is not None and (together or self.buckets.active):
             buckets = bucketlist.needed(self.shown.snapshot)
@@ -111,7 +111,8 @@ class Comm(View):
         return listed
 
     def _through_time(self, width: int, spare: int) -> tuple[int, int]:
-        """Return the lines for the cost of all-reduce over time and for the ranks' waits; 0 if they do not fit.
+        """Return the number of lines for the cost of all-reduce over time, and for the ranks' waits over time. A part
+        that does not fit gets 0 lines.
 
         If there is room for the ranks' waits, all lanes are equally high, and spare lines go to the cost.
         """
@@ -129,7 +130,7 @@ class Comm(View):
         return spare, 0
 
     def _buckets_or_ranks(self) -> None:
-        """Switch between the buckets and the ranks: the movement keys then act on the other list."""
+        """Switch between the list of buckets and the list of ranks. The movement keys then act on the other list."""
         if self.shown.snapshot is None or not self.shown.snapshot.buckets:
             return  # the hint on the screen says how to record buckets
         self.buckets.active = not self.buckets.active

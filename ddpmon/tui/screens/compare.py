@@ -19,7 +19,7 @@ from ddpmon.tui.screens.scrolled import Scrolled, Text
 _OUTCOMES = {"faster": ("✔ FASTER", "ok"), "slower": ("▲ SLOWER", "warn"), "same": ("● NO DIFFERENCE", "strong")}
 _NAME, _CELL = 19, 10
 _WITH_BARS = 104
-"""Width in columns from which the phases have bars beside them."""
+"""Width in columns from which bars are drawn to the right of the phases."""
 _LONGEST_BAR = 24
 _LEAST_MS = 0.05
 """Smallest difference in milliseconds that has a bar."""
@@ -71,8 +71,8 @@ def _cells(row: tuple[str, ...], role: str = "text") -> Line:
 
 
 class _Comparison(Text):
-    """Shows the comparison as text. Until it is ready, shows that the recordings are being read; if that fails, the
-    error.
+    """Shows the comparison as text. Before the comparison is ready, it shows that the recordings are being read. If
+    reading fails, it shows the error.
     """
 
     def __init__(self, heading: str) -> None:
@@ -105,7 +105,7 @@ def _columns(line: Line, width: int) -> Line:
 
 
 class Compare(Scrolled):
-    """The comparison of run B with run A. It reads the recordings on another thread, because that takes seconds."""
+    """The comparison of run B with run A. Another thread reads the recordings, because reading takes seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "dismiss", show=False)]
 

@@ -42,7 +42,7 @@ class PathSuggester(Suggester):
         self._suffix, self._folder = suffix, folder
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the completed path; None if no path begins with the text."""
+        """Return the completed path; None if no path begins with the typed text."""
         return await asyncio.to_thread(self._complete, value, self._folder())
 
     def _complete(self, value: str, folder: str) -> str | None:
@@ -64,7 +64,7 @@ class PathSuggester(Suggester):
 LEAST_WIDTH, LEAST_HEIGHT = 40, 6
 _WIDEST = 78
 _LABEL = 16
-"""Width of the fields' names in columns, with the left side of the box."""
+"""Width in columns of the fields' names and the left edge of the box."""
 _NOTE = 2
 """Number of lines for an error or the field's help."""
 _LONGEST = 4000
@@ -104,7 +104,7 @@ class _Box(Pane):
         """(key, label, action) for each key of the form."""
 
     def scroll_to_current(self, room: int) -> None:
-        """Show as many fields as have room, with the current one in the middle if it was not among them."""
+        """Show as many fields as fit. If the current field was not visible, it is shown in the middle."""
         first = self.shown.start
         if not first <= self.current < first + room:
             first = self.current - room // 2
@@ -153,7 +153,9 @@ class _Box(Pane):
 
 
 class Form(ModalScreen[object]):
-    """Asks for a few texts, passes them to `take`, and dismisses with its result, or with None if the user left."""
+    """Asks for a few texts, and passes them to `take`. When the form closes, it returns the result of `take`, or None
+    if the user left.
+    """
 
     DEFAULT_CSS = """
     Form { background: $background 0%; overflow: hidden hidden; }
@@ -184,7 +186,8 @@ class Form(ModalScreen[object]):
         Args:
             heading: The title of the box.
             fields: The lines to fill in.
-            take: Handles the texts by field name on another thread; a DdpmonError that it raises is shown.
+            take: Called with the texts by field name, on another thread. If it raises a DdpmonError, the form shows the
+                error.
             palette: The palette of the screen below.
             verb: Label of the key that runs `take`.
             busy: Message while `take` is running.

@@ -31,7 +31,7 @@ PaneType = TypeVar("PaneType", bound=Pane)
 
 
 def panes_by_screen(place: Place, choice: ChartChoice) -> dict[ViewName, tuple[Pane, *tuple[BlockPane, ...]]]:
-    """Return the panes of each simple screen: one with the cursor, and the blocks around it.
+    """Return the panes of each screen except World and Comm: the main pane with the cursor, and the blocks around it.
 
     Args:
         place: The machine whose runs are listed.
@@ -62,7 +62,7 @@ def screens_by_name(place: Place, ask: Callable[[], None]) -> dict[ViewName, Vie
 
     Args:
         place: The machine whose runs are listed.
-        ask: Fetches what the current screen requests as soon as possible, as in `View`.
+        ask: Called to fetch the current screen's requested parts as soon as possible, as in `View`.
 
     Raises:
         LookupError: A name has no screen, or a screen does not implement the action of one of its keys.

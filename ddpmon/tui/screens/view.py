@@ -25,7 +25,9 @@ HEAD_AND_KEYS = 4
 
 
 def head_and_key_lines(width: int, height: int) -> tuple[int, int]:
-    """Return the lines of the head and of the keys. On a small screen, the head gets all lines but the keys'."""
+    """Return the lines of the head and of the keys. On a small screen, the head gets all lines except those of the
+    keys.
+    """
     if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
         return 3, 1
     keys = int(height >= 5)
@@ -45,7 +47,7 @@ class View(Screen[None], metaclass=Abstract):
         """Make a screen.
 
         Args:
-            ask: Fetches what the screen requests as soon as possible.
+            ask: Called to fetch the screen's requested parts as soon as possible.
             main: The main pane, which has the cursor.
             others: The panes around it.
 
@@ -64,7 +66,7 @@ class View(Screen[None], metaclass=Abstract):
         self._palette = DARK
         self._boxes: dict[Pane, Box] = {}
         self._asked = ViewRequest()
-        """The request after the last change of the panes' places."""
+        """The request of the screen when the panes' places were last changed."""
 
     def compose(self) -> ComposeResult:
         yield from self.panes
@@ -92,7 +94,7 @@ class View(Screen[None], metaclass=Abstract):
 
     @property
     def cursor(self) -> Pane:
-        """Return the target of the movement keys."""
+        """Return the pane on which the movement keys act."""
         return self.main
 
     def show(self, frame: Frame, palette: Palette) -> None:
@@ -146,7 +148,9 @@ class View(Screen[None], metaclass=Abstract):
         self._do(partial(self.actions[name], *numbers))
 
     def _do(self, action: Callable[[], None]) -> None:
-        """Run an action, request what the screen needs after it, and update the blocks that follow the cursor."""
+        """Run an action. Then request the parts that the screen now needs, and update the blocks that follow the
+        cursor.
+        """
         before = self.view_request
         action()
         if self.view_request != before:
@@ -190,7 +194,7 @@ def _both(first: Action, then: Action) -> Action:
 
 
 class Blocks(View):
-    """A screen whose blocks are below or beside its main pane if there is room."""
+    """A screen with blocks below its main pane or to its right, if there is room."""
 
     def place_panes(self, width: int, height: int) -> dict[Pane, Box]:
         main, *blocks = self.body

@@ -29,14 +29,14 @@ class Arrangement:
     """Heights of the parts between head and keys in lines; a part with height 0 is hidden."""
 
     upper: int
-    """Charts and events, or the failure of the run."""
+    """Lines of the charts and events, or of the failure of the run."""
     world: int
     table: int
     findings: int
     phases: int
-    """The mean step by phase."""
+    """Lines of the mean step by phase."""
     detail: bool
-    """True if details of the rank under the cursor stand beside the mean step."""
+    """True if details of the rank under the cursor are shown to the right of the mean step."""
     charts: bool
     events: bool
 
@@ -44,11 +44,11 @@ class Arrangement:
 _PHASES = 11
 """Number of lines that the mean step by phase needs."""
 _DETAIL = 18
-"""Number of lines from which a rank's phases over time fit beside the mean step."""
+"""Number of lines of the mean step from which a rank's phases over time fit next to it."""
 _FINDINGS_LEAST = 5
 """Number of lines that a finding with its advice needs."""
 _CHARTS, _CHARTS_MOST = 18, 24
-"""Height in lines that charts get before findings, and their maximum height, above which they show no more."""
+"""Height in lines up to which charts get lines before findings do, and maximum useful height of charts."""
 
 
 def divide_lines(
@@ -56,8 +56,9 @@ def divide_lines(
 ) -> Arrangement:  # fmt: skip
     """Divide the lines between head and keys among the parts of the screen.
 
-    The table needs a line per rank and two more; charts, `findings` lines and the mean step share the rest. Findings
-    are shown only if one of them fits with its advice. While ranks are `arriving`, events replace the charts.
+    The table needs a line per rank and two more lines. The charts, the findings (which need `findings` lines) and the
+    mean step share the rest. Findings are shown only if there is room for one finding with its advice. While ranks are
+    `arriving`, events replace the charts.
     """
     map_height, terminal = map_lines + 1, height + HEAD_AND_KEYS
     upper_lines = min(10, max(4, terminal // 5)) if arriving else min(20, max(6, terminal * 3 // 8))
@@ -99,7 +100,7 @@ class World(View):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(ViewName.WORLD)]
 
     def __init__(self, ask: Callable[[], None], choice: ChartChoice) -> None:
-        """Make the screen; `ask` is as in `View`, and `choice` holds the quantity and form of the chart."""
+        """Make the screen. `ask` is as in `View`; `choice` is the user's choice of a quantity to chart."""
         self.chosen, self.own = ChosenChart(choice, id="chosen"), OwnChart(id="own")
         self.failure, self.happened = FailurePane(id="failure"), EventList(id="events")
         self.map, self.table = WorldMap(id="map"), RankTable(id="table")
@@ -129,7 +130,7 @@ class World(View):
         return boxes
 
     def _upper_boxes(self, parts: Arrangement, width: int) -> dict[Pane, Box]:
-        """Return the places of the charts, of the failure above them, and of the events beside both."""
+        """Return the places of the charts, of the failure above the charts, and of the events to the right of both."""
         narrow = width * 2 // 3 if parts.events else width
         failed = failure_lines(self.shown.snapshot, narrow, parts.upper)
         charts = parts.upper - failed if parts.charts else 0

@@ -31,9 +31,9 @@ from ddpmon.tui.widgets.pane import Actions
 WINDOWS_S = (3600.0, 600.0, 60.0)
 LEAST_SPAN_S = 1.0
 LEAST_DRAG = 2
-"""Length in columns from which dragging the mouse zooms; a shorter drag is a click."""
+"""Length in columns from which dragging the mouse zooms. A shorter drag counts as a click."""
 _BELOW = 4
-"""Number of lines below the curves: the axis, its times, and two with values."""
+"""Number of lines below the curves: the axis, its times, and two lines with values."""
 ChartSeries: TypeAlias = Series | SeriesView
 
 
@@ -45,11 +45,11 @@ class BigChart(ChoosingChart):
         self._span_s: float | None = None
         """Length of the shown span in seconds; None shows the whole run."""
         self._end_s: float | None = None
-        """End of the shown span; None follows the run."""
+        """End of the shown span; None if the span's end follows the run."""
         self._at_s: float | None = None
-        """Time under the cursor; None is the newest."""
+        """Time under the cursor; None for the newest time."""
         self._drag: tuple[int, int] | None = None
-        """Columns where the mouse was pressed and where it is now."""
+        """Column where the mouse button was pressed, and column of the mouse now; None if no drag is under way."""
         self._dragged = False
         """True if the next click event comes from the end of a drag."""
 
@@ -121,7 +121,7 @@ class BigChart(ChoosingChart):
         return f"{text}, {which_part}{numbers.span(span[1] - span[0])} of {numbers.span(last - first)}"
 
     def _legend(self, style: Style, width: int) -> Line:
-        """Return the legend with as many curves as fit; curves whose meaning is less obvious come first."""
+        """Return the legend with as many curves as fit. Curves with a less obvious meaning come first."""
         entries = [("━", "muted" if style.smoothing else style.roles[1], "median"), (" ", "text+band", "low to high")]
         if style.roles[0] is not None:
             entries.insert(0, ("━", style.roles[0], f"{style.worst}est"))
@@ -149,7 +149,7 @@ class BigChart(ChoosingChart):
         return [rule, [(" " * AXIS_WIDTH + axis.span_labels(*span, columns), "muted")]]
 
     def _point(self, series: ChartSeries, span: tuple[float, float]) -> int | None:
-        """Return the index of the point that is nearest to the cursor and on the chart."""
+        """Return the index of the point on the chart that is nearest to the cursor; None if there is no point."""
         return curves.nearest_point(series.seconds, span, span[1] if self._at_s is None else self._at_s)
 
     def _values(self, series: ChartSeries, span: tuple[float, float], place: int | None) -> list[Line]:
@@ -208,7 +208,7 @@ class BigChart(ChoosingChart):
         if place is None or not by:
             return
         dots = 2 * self._columns
-        # The target is the point nearest to the middle of a column, so that "left" undoes "right".
+        # Go to the point nearest to the middle of a column, so that the key "left" undoes the key "right".
         dot = 2 * (curves.column_of_moment(series.seconds[place], span, dots) // 2 + by) + 0.5
         at = span[0] + dot / max(1, dots - 1) * (span[1] - span[0])
         target = curves.nearest_point(series.seconds, span, at)
@@ -230,7 +230,7 @@ class BigChart(ChoosingChart):
         """Move the cursor to a moment, and the shown span with it.
 
         Args:
-            at: The moment; None is the newest.
+            at: The moment; None for the newest moment.
             series: The series on the chart.
             by: Seconds by which the shown span moves in addition.
 

@@ -25,20 +25,20 @@ def bucket_name(bucket: BucketView, buckets: list[BucketView]) -> str:
 
 
 def bucket_span(buckets: list[BucketView]) -> tuple[float, float]:
-    """Return the times of the first hand-over and of the last end, in ms after the start of the step."""
+    """Return the times of the first launch and of the last end of an all-reduce, in ms after the start of the step."""
     starts = [value for each in buckets if (value := finite_or_none(each.launch_ms)) is not None]
     ends = [value for each in buckets if (value := finite_or_none(each.end_ms)) is not None]
     return min(starts, default=0.0), max(ends, default=0.0)
 
 
 def bucket_bar(bucket: BucketView, first: float, last: float, ready: float, width: int) -> Line:
-    """Draw a bucket's bar from hand-over to end on a scale of `width` columns.
+    """Draw the bar of a bucket's all-reduce, from launch to end, on a scale of `width` columns.
 
     Args:
         bucket: The bucket.
         first: Left end of the scale, in ms after the start of the step.
-        last: Right end of the scale.
-        ready: When the last bucket was handed over, which is marked.
+        last: Right end of the scale, in ms after the start of the step.
+        ready: Time at which the last all-reduce was launched, which the bar marks.
         width: Columns of the scale.
 
     """
@@ -146,7 +146,9 @@ class BucketList(Pane):
 
     @staticmethod
     def _names_room(height: int, buckets: int) -> int:
-        """Return how many lines the names get: those left by the buckets, but at least a quarter; 0 if height < 6."""
+        """Return the number of lines for parameter names: the lines that buckets do not need, but at least a quarter of
+        `height`. 0 if `height` is below 6.
+        """
         return 0 if height < 6 else max(2, min(12, height - 2 - buckets), height // 4)
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
@@ -165,5 +167,5 @@ class BucketList(Pane):
 
 
 def needed(snapshot: Snapshot) -> int:
-    """Return the number of lines that all buckets and some of the names need."""
+    """Return the number of lines that all buckets and some of the parameter names need."""
     return len(snapshot.buckets) + 6

@@ -21,7 +21,7 @@ AXIS_WIDTH = 7
 """Width of the axis on the left in columns: a space, five or six for the number, and a space."""
 LOG_SCALE_NOTE = ", log scale"
 _WITH_TIMES = 5
-"""Height of a chart in lines from which its last line shows times."""
+"""Height of a chart in lines from which the chart's last line shows times."""
 IN_EVERY_SNAPSHOT = ("loss", "own")
 """Quantities that every snapshot contains, over the whole run."""
 
@@ -47,7 +47,7 @@ def plot(
     Args:
         band: The lowest and the highest values, one for each column of dots.
         lines: The curves, with one value for each column of dots.
-        bounds: Values at the lower and the upper edge; values beyond them are drawn at the edge.
+        bounds: Values at the lower and the upper edge. Values beyond the edges are drawn at the edge.
         width: Columns of cells.
         height: Lines.
         cursor: The column of cells that is marked; None marks none.
@@ -92,7 +92,9 @@ def _cells(
     column: int,
     height: int,
 ) -> tuple[int, int]:
-    """Return the rows of the cells at the top and bottom of the band in a column; (height, -1) if it has no value."""
+    """Return the rows of cells at the top and bottom of the band in a column; (height, -1) if the column
+    has no value.
+    """
     tops = [top for value in high[2 * column : 2 * column + 2] if (top := row(value)) is not None]
     bottoms = [bottom for value in low[2 * column : 2 * column + 2] if (bottom := row(value)) is not None]
     if not tops or not bottoms:
@@ -106,7 +108,8 @@ class Style:
 
     label: Callable[[float | None], str]
     roles: tuple[str | None, str]
-    """Colours of the curve at the worse end (None: only the band shows it) and of the median."""
+    """Colour roles of the curve of the worst values and of the median curve. If the first is None, no curve of the
+    worst values is drawn."""
     worst: str = "high"
     """The worse end: "high" or "low"."""
     log: bool = False
@@ -133,7 +136,7 @@ class Bounds:
 
 
 def bounds_of(series: Series | SeriesView, style: Style, span: tuple[float, float] | None = None) -> Bounds | None:
-    """Return the edges of a chart, as logarithms if it is logarithmic; None if there is no value.
+    """Return the values at the edges of a chart; None if there is no value. On a logarithmic chart they are logarithms.
 
     Args:
         series: The series.
@@ -172,7 +175,7 @@ def draw_curves(
     span: tuple[float, float] | None = None,
     cursor: int | None = None,
 ) -> list[Line] | None:
-    """Draw axis and curves in lines of `width` columns; return None if there is no value, or no room.
+    """Draw axis and curves in lines of `width` columns. Return None if there is no value, or not enough room.
 
     Args:
         series: The series.
@@ -221,7 +224,9 @@ def _label(value: float, style: Style) -> str:
 
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
-    """Return the reason to show in a chart without curves. otherwise: the reason if there are no values at all."""
+    """Return the text of a chart without curves, which says why there are none. otherwise: the text if there are no
+    values.
+    """
     if log and any(finite_or_none(value) is not None for value in series.median):
         return "a logarithmic scale needs values above 0; press l for a linear scale"
     return "no finite value" if any(value is not None for value in series.median) else otherwise
@@ -254,7 +259,7 @@ def draw_chart(
 
 
 def requested_series(frame: Frame, choice: ChartChoice) -> SeriesView | Series | None:
-    """Return the chosen quantity's series so far; None before it has arrived."""
+    """Return the chosen quantity's series so far; None before the series has arrived."""
     if frame.series is not None and frame.series.name == choice.name:
         return frame.series
     return in_every_snapshot(frame, choice)
@@ -268,7 +273,9 @@ def in_every_snapshot(frame: Frame, choice: ChartChoice) -> Series | None:
 
 
 def held_s(frame: Frame) -> float | None:
-    """Return the moment that a paused screen shows, in seconds since the run's start; None if it is not paused."""
+    """Return the moment that a paused screen shows, in seconds since the run's start; None on a screen that is not
+    paused.
+    """
     if frame.behind_s is None or frame.snapshot is None:
         return None
     return max(0.0, frame.snapshot.at - frame.snapshot.run.started_at)

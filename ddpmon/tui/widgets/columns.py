@@ -1,4 +1,4 @@
-"""The columns of all tables of ranks, with functions that sort by a column and choose the columns that fit."""
+"""The columns of all tables of ranks, and functions that sort ranks by a column and choose the columns that fit."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class RankColumn:
         return self.place(self.text(value, digits))
 
     def place(self, text: str) -> str:
-        """Return a text in this column's width."""
+        """Return a text, cut or padded to this column's width."""
         return " " + pad_text(text, self.width - 1, left=self.left)
 
     def order(self, rank: RankView) -> tuple[float, str]:
-        """Return a sort key for a rank with a value; nan counts as the largest."""
+        """Return a sort key for a rank that has a value; nan counts as the largest value."""
         value = self.value(rank)
         if isinstance(value, str):
             return 0.0, value
@@ -80,7 +80,7 @@ def _whole(value: float, _: int) -> str:
 
 
 def how_far(rank: RankView) -> str:
-    """Return the stage that a rank has reached, in words."""
+    """Return the name of the stage that a rank has reached, for the screen."""
     return numbers.NONE if rank.health == "missing" else STAGE_WORDS.get(rank.stage, plain_text(rank.stage))
 
 
@@ -154,7 +154,9 @@ STARTING_COLUMNS = {"rank": 0, "host": 2, "pid": 4, "device": 3, "stage": 1, "st
 
 @dataclass(frozen=True)
 class Sort:
-    """An order of a table by one column. Ranks without a value come last, and ranks with equal values by number."""
+    """An order of a table by one column. Ranks without a value come last. Ranks with equal values are in the order of
+    their numbers.
+    """
 
     name: str
     column: str
@@ -174,7 +176,7 @@ def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView],
     Args:
         ranks: The ranks.
         sort: The order.
-        trouble: Returns a sort key that puts ranks with problems first, for orders that ask for that.
+        trouble: Returns a sort key that puts ranks with problems first. Only orders with `trouble_first` use it.
 
     """
     column = RANK_COLUMNS[sort.column]
@@ -190,7 +192,7 @@ def ordered(ranks: Iterable[RankView], sort: Sort, trouble: Callable[[RankView],
 
 
 def decimals(ranks: list[RankView]) -> int:
-    """Return the number of decimals for milliseconds: two if every step takes less than ten, else one."""
+    """Return the number of decimals for milliseconds: two if every step takes less than ten milliseconds, else one."""
     steps = [step for rank in ranks if (step := finite_or_none(rank.step_ms)) is not None]
     return 2 if steps and max(steps) < 10 else 1
 

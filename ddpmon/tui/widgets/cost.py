@@ -25,14 +25,14 @@ from ddpmon.tui.widgets.pane import Actions, Pane
 
 _NAME = 22
 _WELL = 0.98
-"""Efficiency from which on no explanation is shown."""
+"""Efficiency from which on the screen explains no loss."""
 _WITH_WORDS = 70
 _SHOWN_AS_ALL = 0.995
 _WORTH_A_LINE = 0.05
-"""Share of all blocked time from which on other synchronisations get a line."""
+"""Share of all blocked time from which on synchronisations other than the gradient all-reduce get a line."""
 _BAR_LEAST, _BAR_MOST = 10, 40
 _FIRST_STEP = 2
-"""First step with a meaningful length, as step 1 includes everything since the process started."""
+"""First step with a meaningful length, because step 1 includes everything since the process started."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def _left(value: float) -> str:
 
 
 def branches(efficiency: EfficiencyView, slowest: int | None = None, over: float | None = None) -> list[Branch]:
-    """Return the tree from its root: parallel = load balance x communication, load balance = persistent x moving.
+    """Return the nodes of the tree of efficiencies, root first: parallel = load balance x communication, and load
+    balance = persistent x moving.
 
     Args:
         efficiency: The efficiencies.
@@ -147,7 +148,9 @@ def _cost(shown: AllReduceView, bandwidth: float | None, width: int) -> list[Lin
 
 
 def _beside(shown: AllReduceView) -> list[Line]:
-    """Return a line about the time blocked in other synchronisations, if there is enough of it."""
+    """Return a line about the time blocked in synchronisations other than the gradient all-reduce, if this time is
+    notable.
+    """
     beside = finite_or_none(shown.beside_ms) or 0.0
     if not beside > _WORTH_A_LINE * (beside + (finite_or_none(shown.wait_ms + shown.transfer_ms) or 0.0)):
         return []
@@ -178,7 +181,9 @@ def _nothing(snapshot: Snapshot) -> str:
 
 
 def view_over(snapshot: Snapshot, over: str) -> CostView | None:
-    """Return the cost over the window `over`, or the default one until the hub has sent it; None without steps."""
+    """Return the cost over the steps `over`, or over the snapshot's window until the hub has sent that; None without
+    steps.
+    """
     if snapshot.cost is not None and snapshot.cost.over == over:
         return snapshot.cost
     if snapshot.window is None:
@@ -225,7 +230,7 @@ def cost(snapshot: Snapshot, width: int, over: str) -> list[Line]:
 
 
 def _spent(snapshot: Snapshot) -> list[Line]:
-    """Return lines about the time since the first step, if not all was training, and about accumulated batches."""
+    """Return lines about pauses since the first step, if there were any, and about accumulated batches."""
     lines: list[Line] = []
     times = snapshot.times
     if times is not None and times.paused_s:

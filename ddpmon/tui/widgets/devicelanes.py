@@ -50,7 +50,7 @@ class DeviceLanes(SampledLanes):
         """Make the lanes.
 
         Args:
-            whole_width: True for lanes that take the whole width below other content, and that no key changes.
+            whole_width: True for lanes that fill the whole width below other content. No key changes such lanes.
             id: Textual's id of the widget.
 
         """
@@ -79,7 +79,9 @@ class DeviceLanes(SampledLanes):
         )
 
     def _shown(self, snapshot: Snapshot | None) -> tuple[list[int | None], tuple[str, ...]]:
-        """Return the ranks and the quantities that fit. Beside the list, a lane is on the line of its rank, or None."""
+        """Return the ranks and the quantities that fit. If the lanes are to the right of the list, each lane is on the
+        line of its rank; None stands for a line without a rank.
+        """
         width, height = self.room
         names = () if snapshot is None else quantities(snapshot)[: max(1, width // _EACH)]
         lines = self.in_sight()
@@ -134,7 +136,7 @@ class RankLanes(DeviceLanes):
 
 
 def _used(ranks: int, lines: int) -> int:
-    """Return how many of `lines` the lanes of so many ranks use if all lanes have the same height."""
+    """Return how many of `lines` the lanes of this number of ranks use if all lanes have the same height."""
     around = _ABOVE + _BELOW
     return around + (lines - around) // ranks * ranks if lines >= around + ranks else lines
 
@@ -171,7 +173,9 @@ _AROUND_CORES = 2
 
 
 class CoreLanes(SampledLanes):
-    """All cores of the machine on which the run's hub is. They are not recorded, so an ended run has none."""
+    """Load of each CPU core of the machine on which the run's hub is. Cores are not recorded, so an ended run shows
+    none.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

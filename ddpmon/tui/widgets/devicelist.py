@@ -1,4 +1,6 @@
-"""The machine of each rank, grouped by host: GPU, cores, memory, disk. If there are many hosts, each takes one line."""
+"""The machine of each rank, grouped by host: GPU, cores, memory, disk. In a long list, each host has a single line (it
+is folded).
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,10 @@ _FOLD_FROM = 2
 _WORST = " each host's lowest gpu% and MHz, and its highest value in the other columns"
 _WORDS_MOST = 24
 _LEAST_WIDTH = 104
-"""Width in columns from which a GPU's numbers and its problem fit side by side."""
+"""Width in columns from which a GPU's numbers and its problem fit on one line."""
 _WRONG_MOST = 2
-"""Largest number of ranks with problems that a folded host lists. If there are more, it shows the worst and a count."""
+"""Largest number of ranks with problems that a folded host lists. If there are more, the host shows the rank with the
+worst problem and a count."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,14 @@ class DeviceList(RankTable):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._fold: bool | None = None
-        """True if the user folded the hosts, False if the user unfolded them; None to fold only a long list."""
+        """True if the user folded the hosts, False if the user unfolded the hosts. None before either: only a long list
+        is folded."""
         self._room = 1
-        """Number of ranks and hosts that fit if the list has the whole screen, in lines."""
+        """Number of lines for ranks and hosts that fit if the list has the whole screen."""
         self._trouble_of: Mapping[int, Trouble] = {}
         """The problems of the listed ranks."""
         self._heads: list[tuple[int, str]] = []
-        """The screen column after each head, and the name of the head's column."""
+        """For each column of the list: the screen column after its heading, and its name."""
 
     @property
     def actions(self) -> Actions:
@@ -106,7 +110,9 @@ class DeviceList(RankTable):
         return cast("Sequence[MachineEntry]", super().entries(snapshot))  # `new_entries` made them
 
     def new_entries(self, snapshot: Snapshot) -> Sequence[MachineEntry]:
-        """Return the lines of the list; a folded host lists its ranks with problems separately."""
+        """Return the lines of the list. Below the line of a folded host, its ranks with problems have lines of their
+        own.
+        """
         trouble_of = self._trouble_of = troubles(snapshot)
         groups = machines(ordered(self.filtered(snapshot), self.sort, partial(worst_first, trouble_of)))
         lines = sum(len(group.ranks) for group in groups) + len(groups)
@@ -182,7 +188,7 @@ def _name(entry: MachineEntry) -> str:
 
 
 def _facts(texts: list[str], width: int) -> Line:
-    """Return as many facts as fit."""
+    """Return a line with as many facts as fit."""
     line: Line = [(" " + texts[0], "strong")]
     for fact in texts[1:]:
         if line_width(line) + len(fact) + 3 <= width:

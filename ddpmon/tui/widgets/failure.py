@@ -24,7 +24,7 @@ class _Group:
     place: str
     frames: tuple[str, ...]
     late: bool
-    """True if the other ranks wait for these."""
+    """True if the other ranks wait for the ranks of this group."""
 
 
 def _line_of(stack: Stack) -> str:
@@ -35,7 +35,7 @@ def _line_of(stack: Stack) -> str:
 
 
 def _place(rank: RankView) -> str:
-    """Return the last known place of a rank; "" if none is known."""
+    """Return the rank's last known place in the code; "" if no place is known."""
     stack = rank.stack
     if rank.health not in {"ok", "missing"}:
         health = HEALTH_WORDS.get(rank.health, plain_text(rank.health))
@@ -48,7 +48,9 @@ def _place(rank: RankView) -> str:
 
 
 def _groups(snapshot: Snapshot) -> list[_Group]:
-    """Group the ranks by their place in the code, groups that others wait for first, then the smallest."""
+    """Group the ranks by their place in the code. Groups that others wait for come first, then small groups before
+    large ones.
+    """
     late = {
         rank
         for finding in snapshot.findings
@@ -65,7 +67,7 @@ def _groups(snapshot: Snapshot) -> list[_Group]:
 
 
 def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
-    """Draw the title, a line for each group of ranks, the advice, and as many frames of late ranks as fit.
+    """Draw the title, a line for each group of ranks, the advice, and as many stack frames of late ranks as fit.
 
     Return no lines if the place of no rank is known.
     """
@@ -99,7 +101,9 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
 
 
 def first_failed(snapshot: Snapshot) -> RankView | None:
-    """Return the rank that failed first according to the findings; else, if possible, one with a traceback or error."""
+    """Return the rank that failed first according to the findings. If findings name no rank, return a rank with a
+    traceback or error, if possible.
+    """
     ranks = {rank.rank: rank for rank in snapshot.ranks}
     for finding in snapshot.findings:
         if finding.explains == "failed":
@@ -111,7 +115,7 @@ def first_failed(snapshot: Snapshot) -> RankView | None:
 
 
 def failed_alike(snapshot: Snapshot) -> list[int]:
-    """Return all ranks that failed with the same error as the first one; an empty list if it is the only one."""
+    """Return all ranks that failed with the same error as the first failed rank; an empty list if no other rank did."""
     ranks = next((finding.ranks for finding in snapshot.findings if finding.explains == "failed"), [])
     return ranks if len(ranks) > 1 else []
 
@@ -171,13 +175,15 @@ def traceback_lines(exit_: Exit) -> list[str]:
 
 
 _SAME_ERROR = 40
-"""Number of characters by which the error is recognised in a traceback, because launchers cut long errors."""
+"""Number of characters of the error that are compared to find it in a traceback, because launchers cut long errors."""
 _CHARTS_LEAST = 8
 """Minimum number of lines for charts below the failure."""
 
 
 def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
-    """Return at most `height` lines on why the run stalls or failed; none if it did not, or no reason is known."""
+    """Return at most `height` lines on why the run stalls or failed. Return none if it does neither, or if no reason is
+    known.
+    """
     if snapshot is not None and snapshot.state == "stalled":
         return standstill(snapshot, width, height)
     if snapshot is None or snapshot.state != "failed" or (rank := first_failed(snapshot)) is None:
@@ -187,7 +193,9 @@ def trouble(snapshot: Snapshot | None, width: int, height: int) -> list[Line]:
 
 
 def failure_lines(snapshot: Snapshot | None, width: int, room: int) -> int:
-    """Return how many of `room` lines a failure or stall takes: 0 without one, all of them if no chart fits below."""
+    """Return how many of `room` lines a failure or stall needs: 0 without a failure or stall, all lines if no chart
+    fits below.
+    """
     needed = len(trouble(snapshot, width, room))
     return needed if not needed or room - needed >= _CHARTS_LEAST else room
 

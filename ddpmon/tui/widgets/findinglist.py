@@ -16,7 +16,7 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 _MARKS = {"info": ("●", "muted"), "warn": ("▲", "warn"), "critical": ("✖", "bad")}
 _NOTABLE_HOURS = 0.1
-"""GPU hours below which the cost of a finding is shown only in seconds."""
+"""Number of GPU hours below which the cost of a finding is shown only in seconds."""
 
 
 def event_lines(happened: list[Event], notes: list[str], width: int) -> list[Line]:
@@ -39,7 +39,7 @@ class EventList(Pane):
 
 
 def when_and_cost(finding: Finding, last_step: int, *, ended: bool = False) -> str:
-    """Describe a finding's first step, its duration in steps, and its cost; "" if none of these is known.
+    """Describe a finding's first step, its duration in steps, and its cost; "" if nothing of that is known.
 
     Args:
         finding: The finding.
@@ -91,7 +91,7 @@ def finding_lines(finding: Finding, snapshot: Snapshot, width: int, *, evidence:
 
 
 def _packed(words: list[str], width: int) -> list[str]:
-    """Pack the evidence into rows; a name and its value stay together if they fit into a row."""
+    """Join the words of the evidence to rows. A name and its value stay together if both fit into a row."""
     rows: list[str] = []
     for each in words:
         longer = f"{rows[-1]} · {each}" if rows else f"evidence: {each}"

@@ -24,11 +24,13 @@ _COLUMNS = {
 }  # fmt: skip
 """All columns, each wide enough for the arrow that marks the sorted one."""
 _LEAST_BESIDE = 98
-"""Minimum table width in columns if details of a rank stand beside the table."""
+"""Minimum table width in columns if details of a rank are shown to the right of the table."""
 
 
 def filled_columns(ranks: list[RankView]) -> list[str]:
-    """Return the columns with a value for some rank, among those that the config file lists, if it lists any."""
+    """Return the columns in which some rank has a value. If the config file lists columns, only those are
+    considered.
+    """
     names = config.current().get("ranks.columns") or RANK_COLUMNS
     return [name for name in names if any(RANK_COLUMNS[name].value(rank) is not None for rank in ranks)]
 
@@ -105,7 +107,7 @@ class FullTable(RankTable):
 
     @property
     def view_request(self) -> ViewRequest:
-        """Return the request for own time over time of the visible ranks."""
+        """Return the request for the history of own time of the visible ranks."""
         width = self._strip_width(self.room[0] - 1)
         ranks = [rank for rank in self.lines_in_sight() if rank is not None]
         if not width or not ranks or self.frame.snapshot is None or not self.frame.snapshot.step:
@@ -173,6 +175,6 @@ class FullTable(RankTable):
         self.redraw()
 
     def pan(self, by: int) -> None:
-        """Scroll the columns sideways."""
+        """Scroll the table sideways by a number of columns; negative values scroll to the left."""
         self._first += by
         self.redraw()

@@ -1,4 +1,4 @@
-"""The columns of the Devices screen: numbers about each rank's machine, some with a bar."""
+"""The columns of the Devices screen: numbers about each rank's machine, and bars for some of the numbers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _FULL: dict[str, Callable[[RankView], float | None]] = {
     "starved": lambda _: 1.0,
     "rss": lambda _: None,
 }
-"""The quantities with a bar: each returns a rank's value of a full bar, or None for the largest of all ranks."""
+"""By quantity with a bar: returns the value at which a rank's bar is full, or None if the largest value of all ranks
+fills it."""
 _ALWAYS_BAR = {"gpu", "gpu_memory"}
-"""Columns that are never shown without their bar. If none of them is shown, all keep their bars."""
+"""Columns that are never shown without their bar. If none of these columns is shown, no column loses its bar."""
 _TOTAL = RankColumn("of", 4, QUANTITIES["gpu_memory_total"].get, lambda value, _: f"{value / numbers.KILO**3:.0f}")
 _SPECIAL = {"gpu_number": GPU_NUMBER, "gpu_memory_total": _TOTAL}
 
@@ -40,23 +41,24 @@ def _measured(name: str, rank: RankView) -> float | None:
 
 @dataclass(frozen=True)
 class Gauge:
-    """A column of Devices that is shown."""
+    """A visible column of the Devices screen."""
 
     name: str
     """Name of the column's quantity, or "gpu_number", which cannot be compared between ranks."""
     bar: int
     """Width of the bar in columns; 0 for none."""
     largest: float
-    """Value of a full bar if the quantity has no limit: the largest, for percentages at least 100."""
+    """Value of a full bar if the quantity has no limit: the largest value of all ranks, for percentages at least
+    100."""
 
     @property
     def column(self) -> RankColumn:
-        """Return the head, the width and the format of the number."""
+        """Return the column of numbers, with its heading, width and format."""
         return _SPECIAL.get(self.name) or RANK_COLUMNS[self.name]
 
     @property
     def heading(self) -> str:
-        """Return the head in this column's width."""
+        """Return the column's heading, as wide as the column."""
         return self.column.place(self.column.head) + " " * (self.bar + (self.bar > 0))
 
     def worst(self, ranks: Sequence[RankView]) -> RankView | None:
@@ -66,7 +68,7 @@ class Gauge:
         return pick(having, key=lambda pair: pair[0])[1] if having else None
 
     def cell(self, rank: RankView | None, role: str) -> Line:
-        """Return number and bar for a rank; `rank` is None for a line without one."""
+        """Return number and bar for a rank. `rank` is None for a line without a rank."""
         value = None if rank is None else _measured(self.name, rank)
         if rank is None or value is None:
             return [(f"{self.column.place(numbers.NONE)}{' ' * (self.bar + (self.bar > 0))}", role)]
@@ -83,7 +85,7 @@ class Gauge:
 
 
 def fit_gauges(ranks: Sequence[RankView], width: int) -> list[Gauge]:
-    """Return the columns that some rank has a value for and that fit in `width`. Bars get the spare columns."""
+    """Return the columns in which some rank has a value, as far as they fit in `width`. Bars get the spare width."""
     values = {name: [value for rank in ranks if (value := _measured(name, rank)) is not None] for name in _KEEP}
     widths = {name: Gauge(name, 0, 0.0).column.width for name, having in values.items() if having}
     always = _ALWAYS_BAR & widths.keys() or _FULL.keys() & widths.keys()

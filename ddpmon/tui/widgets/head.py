@@ -29,7 +29,7 @@ class Head(Pane):
 _SCREENS = " screens  "
 _READ_ONLY = "read-only"
 _LEAST = 36
-"""Least width, in columns, at which "read-only" is shown. Below it, the keys need the room."""
+"""Least width in columns at which "read-only" is shown. In fewer columns, the keys need the room."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ def shown(frame: Frame, width: int) -> list[PlacedKey]:
 
 
 def stands_read_only(frame: Frame, width: int) -> bool:
-    """Return whether the bar shows "read-only": the run is live, keys cannot stop it, and the bar is wide enough."""
+    """Return whether the bar shows "read-only". It does if the run is live, keys cannot stop the run, and the bar is
+    wide enough.
+    """
     return frame.readonly and not frame.ended and frame.cursor is None and width >= _LEAST
 
 

@@ -17,13 +17,15 @@ def no_rank(frame: Frame) -> Line:
 
 
 class GrantedFilter:
-    """Remembers the filter of the last rows from the hub, because a paused screen gets no new rows."""
+    """Stores the filter for which the hub sent the shown rows, because a paused screen gets no new rows."""
 
     def __init__(self) -> None:
         self._filter = ""
 
     def fits(self, frame: Frame) -> bool:
-        """Return whether a frame's rows match its filter. On a live screen they do at the latest in the next answer."""
+        """Return whether a frame's rows match its filter. On a live screen, rows match at the latest after the next
+        answer.
+        """
         text = "" if frame.filter is None else frame.filter.text
         if frame.behind_s is None:
             self._filter = text

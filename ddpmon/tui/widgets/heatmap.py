@@ -1,6 +1,8 @@
-"""Shows ranks over time, with one or several steps per column: since when a rank is slow, and how regularly.
+"""Shows ranks over time, with one or several steps per column, so that people see since when and how regularly a rank
+is slow.
 
-Time runs from left to right. Columns fill the map from its left edge; after that the newest is at the right edge.
+Time runs from left to right. Columns fill the map from its left edge. Once the map is full, the newest column is at the
+right edge.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ TITLES = {
     "gpu": "GPU utilization",
 }
 _JUDGED = (("·", "ok"), ("▁", "text"), *((glyph, role) for _, glyph, role in reversed(GRADES)))
-"""(glyph, role) of a value within the noise, and of a late rank at each of HEAT_LEVELS."""
+"""(glyph, colour role) of a value within the noise, then of a late rank at each of HEAT_LEVELS."""
 _IDLE = ((0.75, "█", "bad"), (0.50, "▆", "warn"), (0.25, "▃", "text"))
 """(least idle share of the time, glyph, role) for GPU utilization."""
 _ROLES = {"wait": "comm", "loss": "info"}
 TALLEST = 3
 """Maximum height of a row in lines."""
 _BELOW = 2
-"""Number of lines below the rows: the axis of steps, and the row under the cursor in words."""
+"""Number of lines below the rows: the axis of steps, and a description of the row under the cursor."""
 _ROOMY = 15
 """Height of a map in lines from which on it has an axis of time, unless its rows need more than half of the lines."""
 PHASES_OF = 64
@@ -61,9 +63,9 @@ PHASES_OF = 64
 PHASES_LEFT = 20
 """Width in columns of the labels if the phases of ranks are shown below."""
 _LEAST_WIDTH = 140
-"""Width in columns of the map if the phases are shown beside it."""
+"""Width in columns of the map if the phases are shown to its right."""
 _SCALE = MOST - LEAST
-"""Difference between the cell of the highest value and that of the lowest."""
+"""Difference between the byte of a cell with the scale's highest value and that of a cell with the lowest value."""
 _Cell = tuple[str, str]
 
 
@@ -84,7 +86,7 @@ def cell_glyphs(view: HeatView) -> list[_Cell]:
 
 
 def legend(view: HeatView, *, wide: bool = False) -> Line:
-    """Return the meaning of a metric's glyphs; `wide` adds glyphs whose meaning is obvious."""
+    """Return a legend of a metric's glyphs. `wide` includes glyphs whose meaning is obvious."""
     if view.beyond_chance:
         of = " of own" if view.metric in OWN_PHASES else ""
         return [("· noise  " * wide + "▁ <5%  ▃ 5%  ▆ 10%  █ 15%+" + of * wide, "muted")]
@@ -117,8 +119,8 @@ def axes(view: HeatView, left: int, room: int) -> list[Line]:
 def _below(rows: int, height: int) -> int:
     """Return the number of lines below the rows of the map.
 
-    These are the description of the row under the cursor, and an axis of steps, which is left out if the rows do not
-    fit otherwise. If there is much room, an axis of time is added.
+    The lines are the description of the row under the cursor and an axis of steps. The axis is left out if the rows do
+    not fit otherwise. If there is much room, an axis of time is added.
     """
     return _BELOW + (height >= max(_ROOMY, 2 * rows + 4)) - (rows == height - _BELOW)
 
@@ -134,11 +136,11 @@ class HeatMap(Pane):
         self._chosen_steps: int | None = None
         """Steps per column that the user chose: one of `HEAT_STEPS`, or `WHOLE_RUN`; None before a choice."""
         self.beyond_chance = True
-        """True marks ranks that are late beyond the noise; False marks fixed percentages."""
+        """True to mark ranks that are late beyond the noise; False to mark fixed percentages."""
         self.by_host = False
         """True for a row per host instead of a row per rank."""
         self.chosen: int | None = None
-        """A rank in the row under the cursor; None is the worst row."""
+        """A rank in the row under the cursor; None if the cursor is on the worst row."""
         self._granted = GrantedFilter()
         self._left = PHASES_LEFT
         """Width of the labels in columns."""
@@ -160,21 +162,26 @@ class HeatMap(Pane):
 
     @property
     def steps(self) -> int:
-        """Return the steps per column: the chosen number, else one during the run and the whole run after its end."""
+        """Return the steps per column. Before the user chose a number: one during the run, after its end as many as the
+        whole run needs.
+        """
         if self._chosen_steps is not None:
             return self._chosen_steps
         return WHOLE_RUN if self.frame.ended else HEAT_STEPS[0]
 
     @property
     def metrics(self) -> list[str]:
-        """Return the metrics that are available: measured phases, and GPU utilization if a rank has it."""
+        """Return the available metrics. Phases that are not measured are left out, and GPU utilization if no rank has
+        it.
+        """
         ranks = self.frame.ranks
         gpu = any(QUANTITIES["gpu"].get(rank) is not None for rank in ranks)
         without = {name for rank in ranks for name in rank.unmeasured} | ({"gpu"} if not gpu else set())
         return [metric for metric in HEAT_METRICS if metric not in without]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """Return the size for all ranks, with rows so low that two thirds of the screen remain for their phases.
+        """Return the size that the map needs for all ranks. Rows are so low that two thirds of the screen remain for
+        the ranks' phases.
 
         If the ranks do not fit, the ranks of a host share a row, and the phases get the saved lines.
         """
@@ -221,7 +228,7 @@ class HeatMap(Pane):
         self.metric = metric
 
     def next_window(self) -> None:
-        """Show more steps per column; after the maximum show the whole run, then one step again."""
+        """Show more steps per column. After the maximum comes the whole run, then one step again."""
         offered = (*HEAT_STEPS, WHOLE_RUN)
         self._chosen_steps = offered[(offered.index(self.steps) + 1) % len(offered)]
 

@@ -14,7 +14,7 @@ _LEAST_WIDTH = 60
 
 
 class HeatPhases(BlockPane):
-    """The phases below the heat map, of as many ranks as fit; the rank under the cursor is always among them."""
+    """The phases of as many ranks as fit below the heat map. The rank under the cursor is always among these ranks."""
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
         snapshot = frame.snapshot
@@ -63,7 +63,9 @@ class HeatPhases(BlockPane):
 
 
 def _rows(view: HeatView, rank: int, width: int, tall: int, *, chosen: bool) -> list[Line]:
-    """Return a phase of a rank as `tall` lines with the same cells; none if the view does not contain the rank."""
+    """Return a phase of a rank as `tall` lines with the same cells. Return no lines if the view does not contain the
+    rank.
+    """
     place = next((place for place, row in enumerate(view.rows) if row.ranks == (rank, rank)), None)
     if place is None:
         return []

@@ -19,7 +19,8 @@ _WORDS = {
     "wait": "half of the step",
     "gpu": "GPU utilization under 50%",
 }
-"""Description of a row's notable values, by metric. The default is values above the median."""
+"""Text that describes notable values of a row, by metric. Metrics that are not listed are described as above the
+median."""
 
 
 def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]:
@@ -28,7 +29,7 @@ def labels(rows: list[HeatRow], width: int, *, meant: bool = False) -> list[str]
     Args:
         rows: The rows.
         width: Maximum width in columns.
-        meant: True to add how many of the ranks that share a row are late beyond the noise.
+        meant: True to add the number of late ranks to the label of a row with several ranks, such as "2/8".
 
     """
     hosts, before = [], ""
@@ -56,7 +57,9 @@ def _span(row: HeatRow) -> str:
 
 
 def hosts_end(rows: Sequence[HeatRow]) -> set[int]:
-    """Return the indices of the last rows of hosts, except the very last; none if every row is a host or several."""
+    """Return the index of each host's last row, except the last row of the map. Return no index if no host has several
+    rows.
+    """
     ends, place = set(), 0
     for _, group in groupby(rows, key=lambda row: row.hosts):
         place += len(list(group))
@@ -70,7 +73,7 @@ def in_words(view: HeatView, row: HeatRow, *, has_value: bool = True, alone: boo
     Args:
         view: The map with the row.
         row: The row.
-        has_value: True if any of its cells has a value.
+        has_value: True if any of the row's cells has a value.
         alone: True if the run has only one rank.
 
     """

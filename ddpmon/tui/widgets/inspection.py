@@ -1,4 +1,4 @@
-"""Shows one rank beside all others: the phases of its step, its machine, its Python stack, and how it ended."""
+"""Shows one rank compared with all others: the phases of its step, its machine, its Python stack, and how it ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _NOW_S = 1.5
 
 
 def latest_stack(snapshot: Snapshot, rank: RankView) -> StackView:
-    """Return the latest stack of a rank: the hub's answer for the inspected rank, the one from a stall for others."""
+    """Return the latest stack of a rank: for the inspected rank the hub's answer, for other ranks the stack from a
+    stall.
+    """
     view = snapshot.inspect
     if view is not None and view.rank == rank.rank:
         return view.where
@@ -58,7 +60,7 @@ def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, 
         snapshot: The snapshot.
         rank: The rank.
         width: Columns.
-        asked: True if the user requested the stack; then "asking…" is shown until it arrives.
+        asked: True if the user requested the stack. Then "asking…" is shown until the stack arrives.
         answers: True if the rank can answer now, which is impossible in a recording.
 
     """
@@ -88,7 +90,7 @@ def stack_lines(snapshot: Snapshot, rank: RankView, width: int, *, asked: bool, 
 SIDE_BY_SIDE = 128
 """Width in columns from which on the numbers and everything else are shown side by side."""
 BELOW = 8
-"""Number of lines for the lanes below a rank's details, if the details leave so many."""
+"""Number of lines for the lanes below a rank's details, if the details need few enough lines."""
 _LAST_LINES = 6
 """Minimum number of lines of the rank's output."""
 _FEW_STEPS = 100
@@ -121,7 +123,7 @@ def history_request(rank: int, steps: int, width: int) -> SeriesRequest:
 
 
 def _left_width(width: int) -> int:
-    """Return the width of the numbers and their histories. Everything else is shown beside or below them."""
+    """Return the width of the numbers and their histories. Everything else is shown to their right or below."""
     return width // 2 - 1 if width >= SIDE_BY_SIDE else width
 
 
@@ -201,7 +203,7 @@ def _ending(rank: RankView, width: int) -> list[Line]:
 
 
 def _last_output(printed: Log | None, rank: int, width: int, rows: int) -> list[Line]:
-    """Return the last lines that a rank printed, at most `rows`; nothing if it printed none."""
+    """Return the last lines that a rank printed, at most `rows`; no lines if the rank printed none."""
     lines: list[Line] = []
     for entry in reversed(printed.entries if printed is not None else []):
         if len(lines) >= rows:
@@ -311,7 +313,9 @@ class Inspection(ScrollingPane):
         self._steps = HEAT_STEPS[(HEAT_STEPS.index(self.steps) + 1) % len(HEAT_STEPS)]
 
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:
-        """Return the whole screen, less the lines for the lanes below if the rank's details fit above them."""
+        """Return the size of the whole screen. If the rank's details fit above the lanes, the size is less by the lines
+        of the lanes.
+        """
         snapshot, rank, above = frame.snapshot, rank_in(frame.snapshot, self.rank), ALL
         measured = rank is not None and any(QUANTITIES[name].get(rank) is not None for name in DEVICE_COURSES)
         if snapshot is not None and rank is not None and width >= SIDE_BY_SIDE and measured:

@@ -20,7 +20,7 @@ MOMENTS = 2
 LEVELS = "▁▂▃▄▅▆▇█"
 """Blocks of a strip, from the lowest value to the highest."""
 _AIR_FROM = 4
-"""Height per lane in lines from which on one of these lines is left empty below the lane."""
+"""Height per lane in lines from which on the last line of each lane's height is left empty."""
 _GAP = 1
 """Number of columns between lanes that stand side by side."""
 
@@ -39,7 +39,8 @@ def level_glyph(cell: int) -> str:
 
 @lru_cache(maxsize=2048)
 def area(cells: bytes, width: int, height: int, role: str, warn_below: float = 0.0) -> list[Line]:
-    """Draw the newest values, with the newest on the right. A value has at least one dot; a gap has none.
+    """Draw as many of the newest values as fit, the newest on the right. A value has at least one dot; a gap has no
+    dots.
 
     The lines are cached, because samples arrive every second and frames twice as often.
 
@@ -127,9 +128,9 @@ class LaneGrid:
         return [*lines, [*lowest, (f"{lane.value:>{self.value}}", "text")]]
 
     def ages(self, seconds: int, columns: int, *, ended: bool = False) -> Line:
-        """Return the axis below `columns` columns of lanes, whose values are `seconds` apart.
+        """Return the time axis below `columns` columns of lanes. Values of a lane are `seconds` apart.
 
-        If the run has ended, the axis ends at its end.
+        If the run has ended, the axis ends at the run's end instead of now.
         """
         labels = axis.age_labels(float(self.moments * seconds), self.room, "end" if ended else "now")
         below: Line = [(" " * self.label + labels, "muted")]
@@ -156,7 +157,7 @@ class SampledLanes(BlockPane):
         return {"window": self.next_window}
 
     def next_window(self) -> None:
-        """Show more seconds per column; after the maximum, the minimum again."""
+        """Show more seconds per column. After the maximum comes the minimum again."""
         self.seconds = SAMPLE_SECONDS[(SAMPLE_SECONDS.index(self.seconds) + 1) % len(SAMPLE_SECONDS)]
 
     def span_text(self, grid: LaneGrid, columns: int) -> str:

@@ -1,4 +1,5 @@
-"""The timeline: each rank's phases in the last steps, the rank that arrived last, and the steps without late ranks.
+"""The timeline: each rank's phases in the last steps, the rank that arrived last, and an estimate of the steps without
+late ranks.
 
 This file also contains the list of the run's longest steps.
 """
@@ -43,14 +44,14 @@ IN_TIME = (
 """(phase, glyph, role) in the order of a step. A step begins with the update from the previous gradients."""
 LAST_STEP_GLYPH = "◆"
 CALM_S, CALM_MANY_S = 0.9, 1.9
-"""Seconds for which the bars of a live run stay unchanged, because nobody reads faster, and new bars are many bytes for
-a terminal over ssh. The second value is for steps in several bands."""
+"""Seconds for which the bars of a live run stay unchanged. Nobody reads faster, and new bars are many bytes for a
+terminal over ssh. The second value applies if the steps fill several bands."""
 WIDTHS = (30, 15, 60)
 """Approximate widths of a step, in columns."""
 _BELOW = 4
 _LABEL = 16
 _LEAST_WIDTH = 78
-"""Width in columns of the timeline if the mean step and the longest steps are shown beside it."""
+"""Width in columns of the timeline if the mean step and the longest steps are shown to its right."""
 _ORDER = tuple(PHASES.index(name) for name, _, _ in IN_TIME)
 
 
@@ -78,7 +79,7 @@ def bar(phases_ms: tuple[float, ...], scale: float, width: int, *, last: bool) -
         phases_ms: Length of each phase in ms, in the order of `PHASES`.
         scale: Columns per millisecond.
         width: Maximum width in columns.
-        last: True if the rank arrived last, which is marked.
+        last: True if the rank arrived last; the bar is then marked.
 
     """
     line: Line = []
@@ -136,12 +137,12 @@ class LastSteps(Pane):
         """Index of the rank under the cursor, in the order of arrival."""
         self._first = 0
         self.step = 0
-        """Number of the shown step, one of the run's longest; 0 shows the last steps."""
+        """Number of the shown step, which is one of the run's longest steps; 0 if the last steps are shown."""
         self._granted = GrantedFilter()
         self._filtered = ""
-        """The filter to which `place` refers."""
+        """The filter of the list of ranks in which `place` is an index."""
         self._stays: tuple[float, TimelineView | None] = 0.0, None
-        """Monotonic time since which the current bars are shown, and their view."""
+        """Monotonic time since which the current bars are shown, and the view from which they were drawn."""
         self._last_request: tuple[float, TimelineRequest | None] = 0.0, None
         """Monotonic time at which the request last changed, and the request."""
 
@@ -159,7 +160,7 @@ class LastSteps(Pane):
 
     @property
     def bands(self) -> int:
-        """Return how many bands fit below one another. A band shows all ranks in some of the steps."""
+        """Return how many bands fit below one another. A band shows all ranks in a part of the steps."""
         ranks = len(self.frame.ranks)
         fit_in = (self.room[1] - 2) // (ranks + 2)
         return fit_in if fit_in > 1 and ranks and not self.step else 1
@@ -182,7 +183,9 @@ class LastSteps(Pane):
         self.width_of_a_step = WIDTHS[(WIDTHS.index(self.width_of_a_step) + 1) % len(WIDTHS)]
 
     def next_longest(self, by: int) -> None:
-        """Show the next (1) or previous (-1) of the run's longest steps; beyond both ends, the latest steps."""
+        """Show the next (1) or previous (-1) of the run's longest steps. Beyond both ends of this list, show the latest
+        steps.
+        """
         timeline = None if self.frame.snapshot is None else self.frame.snapshot.timeline
         places = [0, *(each.step for each in timeline.longest)] if timeline is not None else [0]
         place = places.index(self.step) if self.step in places else 0

@@ -20,7 +20,8 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 _MOST_ROWS = 6
 """Maximum number of rows of an entry, unless it is the current match."""
 _MOST_OF_LAUNCHER = 5
-"""If more than this many lines of the launcher end a log, following it stops at the last line of a rank instead."""
+"""If more lines of the launcher than this number end a log, a view that follows the log stops at the last line of a
+rank."""
 FOUND = "strong+select"
 
 
@@ -45,7 +46,9 @@ class EntryStyle:
 
 
 def entry_lines(entry: FoldedLine, style: EntryStyle, *, chosen: bool = False) -> list[Line]:
-    """Return an entry's lines, with its ranks, and a ! if it comes from stderr. chosen: True to draw the cursor."""
+    """Return an entry's lines, with its ranks, and a ! if the entry comes from stderr. chosen: True to draw
+    the cursor.
+    """
     name = cut_text(who(entry.ranks, style.world_size), style.label)
     mark, error = (CURSOR if chosen else " "), "! " if entry.stream == "err" else "  "
     return [
@@ -69,7 +72,7 @@ def _rows(text: str, style: EntryStyle, *, whole: bool) -> list[str]:
 def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[Line]:
     """Yield the rows, with the matches of the search in another colour.
 
-    Wrapping changes only spaces: the other characters stay those of the text, in the same order.
+    The rows have the same characters as the text, in the same order, because wrapping only changes spaces.
     """
     spans = style.search.match_spans(text)
     if not spans:
@@ -91,7 +94,7 @@ def _highlighted(rows: Iterable[str], text: str, style: EntryStyle) -> Iterator[
 
 
 class LogList(ScrollingPane):
-    """The log of all ranks or of one, which follows its end until it is scrolled."""
+    """The log of all ranks or of one rank. It shows the newest lines until the user scrolls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,9 +102,10 @@ class LogList(ScrollingPane):
         self.rank: int | None = None
         """The rank whose output is shown; None shows all ranks."""
         self._filtered = ""
-        """The filter to which `_end` refers."""
+        """The filter of the list of entries in which `_end` counts."""
         self._end: int | None = None
-        """Number of the entry below the screen, counted from the first ever printed; None follows the end."""
+        """Number of the first entry below the screen, counted from the first printed entry; None while the log follows
+        its end."""
         self._of_ranks = True
         """True if following stops at the last line of a rank when many lines of the launcher come after it."""
         self._first = 0
@@ -115,7 +119,7 @@ class LogList(ScrollingPane):
         self.found: list[FoldedLine] = []
         """All entries with a match; `in_sight` has the entries on the screen."""
         self._matches: tuple[Search, dict[str, bool]] = self.search, {}
-        """A search, and for each line of the last draw whether it has a match: lines do not change."""
+        """Cache of a search: for each line of the last draw, whether it has a match. Printed lines never change."""
         self._trouble = ""
         """Reason why the last search was given up."""
         self.wrapped = True
@@ -140,7 +144,7 @@ class LogList(ScrollingPane):
         return 0, [replace(entry, ranks=ranks) for entry, ranks in fitting if ranks]
 
     def _shown_end(self, before: int, entries: list[FoldedLine]) -> int:
-        """Return the number of the entry below the screen, counted from the first ever printed."""
+        """Return the number of the first entry below the screen, counted from the first printed entry."""
         last = before + len(entries)
         if self._end is not None:
             return max(before, min(last, self._end))
@@ -214,7 +218,7 @@ class LogList(ScrollingPane):
     # --- search ---
 
     def _found(self, entries: list[FoldedLine]) -> list[int]:
-        """Return the indices of the entries with a match; give up a search that takes too long."""
+        """Return the indices of the entries with a match. Give up if the search takes too long."""
         if not self.search.text:
             return []
         searched, before = self._matches
@@ -300,7 +304,9 @@ class LogList(ScrollingPane):
     # --- keys ---
 
     def move(self, by: int | None = None, *, to: int | None = None) -> None:
-        """Scroll by a number of entries, to the first (0) or to the end (-1), which is then followed."""
+        """Scroll by a number of entries, to the first entry (0) or to the end (-1). From the end, the log shows new
+        entries as they arrive.
+        """
         before, entries = self._entries()
         last = before + len(entries)
         if to is not None:
@@ -338,11 +344,11 @@ class LogList(ScrollingPane):
         self.redraw()
 
     def pan(self, by: int) -> None:
-        """Scroll sideways as far as the longest visible line reaches, if lines are cut."""
+        """Scroll cut lines sideways by quarters of the width, at most to the end of the longest visible line."""
         farthest = max((len(entry.text) for entry in self.in_sight), default=0) - self.size.width // 2
         self._pan = 0 if self.wrapped else max(0, min(farthest, self._pan + by * max(8, self.size.width // 4)))
         self.redraw()
 
     def of(self, rank: int | None) -> None:
-        """Show the output of this rank, or of all ranks for None."""
+        """Show the output of this rank, or of all ranks if `rank` is None."""
         self.rank, self._end, self._at, self._of_ranks = rank, None, None, True

@@ -15,7 +15,7 @@ from ddpmon.tui.widgets.columns import HEALTH_WORDS
 
 NOWHERE = "no host yet"
 _OF_CLOCKS = ("gpu_temperature", "gpu_clock")
-"""Quantities to highlight if a GPU throttles."""
+"""Quantities that are highlighted if a GPU throttles its clocks."""
 
 
 @dataclass(frozen=True)

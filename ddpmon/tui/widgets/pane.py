@@ -1,4 +1,4 @@
-"""A widget that is drawn as lines of text, and repainted only where a line changed."""
+"""A widget that is drawn as lines of text. Only changed parts of lines are repainted."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Pane(Widget, metaclass=Abstract):
     box: Box | None = None
     """The pane's place on its screen, known before Textual's layout; None if it has no place."""
     followed = False
-    """True if this is the main pane of its screen, and there are blocks below or beside it."""
+    """True if this is the main pane of its screen, and the screen also shows blocks."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.frame = Frame()
         self.pointed: tuple[int, int] | None = None
-        """Column and line under the mouse; None if the mouse is elsewhere, or if the terminal does not report its
+        """Column and line under the mouse; None if the mouse is elsewhere, or if the terminal does not report mouse
         movements."""
         self._palette = DARK
         self._rows: list[Line] = []
@@ -132,8 +132,8 @@ class Pane(Widget, metaclass=Abstract):
         """Return the columns of a changed row to repaint, as (first, end).
 
         Args:
-            before: A list with the old row; empty if there was none.
-            after: A list with the new row; empty if there is none.
+            before: A list with the old row; empty if there was no old row.
+            after: A list with the new row; empty if there is no new row.
             width: Width of the pane.
 
         """
@@ -211,12 +211,14 @@ def _alike(old: Line, new: Line) -> int:
 
 
 class BlockPane(Pane):
-    """A block of a screen beside or below the main pane, which may show the rank under the main pane's cursor."""
+    """A block of a screen, below the main pane or to its right. A block may show the rank under the main
+    pane's cursor.
+    """
 
     main: Pane | None = None
     """The main pane of the screen."""
     beside = False
-    """True if this block is beside the main pane, not below it."""
+    """True if this block is to the right of the main pane, not below it."""
 
     @abstractmethod
     def needs(self, frame: Frame, width: int, height: int) -> Block | None:

@@ -1,4 +1,6 @@
-"""Compares one rank with the others: its quantities beside their median and range, and the history of its phases."""
+"""Compares one rank with the others: the rank's quantities, the others' median and range, and the history of the rank's
+phases.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class Beside:
     quantity: Quantity
     text: Callable[[float | None], str]
     marked: bool = False
-    """True if an excess over the others is highlighted, because it makes the rank slow."""
+    """True if an excess over the others is highlighted, because such an excess makes the rank slow."""
 
 
 def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
@@ -49,7 +51,9 @@ def _rows(*quantities: Quantity) -> tuple[Beside, ...]:
 
 
 def script_phase(name: str, digits: int) -> Beside:
-    """Return the row of a phase that the script named with `ddpmon.phase`, which is part of the other phases."""
+    """Return the row of a phase that the script named with `ddpmon.phase`. Its time is also part of the
+    other phases.
+    """
     label = cut_text(f"in {plain_text(name)}", NAME - 1)
     row = Quantity(name, MS, "Time in a phase that the script named", f"named_ms.{name}", label=label)
     return Beside(row, lambda value: numbers.aligned_ms(value, digits), marked=True)

@@ -1,4 +1,6 @@
-"""Shows details of the rank under the cursor: its phases beside its peers', its device, and its last output."""
+"""Shows details of the rank under the cursor: its phases compared with its peers' phases, its device, and its last
+output.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from ddpmon.tui.widgets.pane import BlockPane
 from ddpmon.tui.widgets.worldmap import rank_in
 
 _LEAST_WIDTH, _LEAST_HEIGHT = 60, 9
-"""Least size in columns and lines, which fits own time and its phases."""
+"""Least size in columns and lines. Own time and its phases fit into this size."""
 ALL_MEASUREMENTS_LINES = 30
-"""Number of lines that fit all measurements. On a tall screen, the block gets no more, so that other blocks do."""
+"""Number of lines that fit all measurements. On a tall screen, the block gets no more lines, so that other blocks get
+them."""
 
 
 class RankDetail(BlockPane):

@@ -22,9 +22,10 @@ from ddpmon.tui.widgets.pane import Actions, Pane
 from ddpmon.tui.widgets.scrolling import WHEEL_LINES, moved
 
 _SPLIT_LEAST = 24
-"""Minimum width of a split bar in columns."""
+"""Minimum width in columns of the bar of a step's phases."""
 _SPLIT_ROOM = 42
-"""Width in columns that a wide screen reserves for the split bar, at the expense of the least important columns."""
+"""Width in columns that a wide screen reserves for the bar of a step's phases. The least important columns are dropped
+for it."""
 BY_RANK = Sort("by rank", "rank")
 SORTS = (
     Sort("slowest first", "own", trouble_first=True),
@@ -54,7 +55,9 @@ class Entry:
 
 
 def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankView]:
-    """Return the ranks in the order of `sort`. If problems come first, ranks that have no step yet are by stage."""
+    """Return the ranks in the order of `sort`. If problems come first, ranks without a step are in the order of their
+    stages.
+    """
     if not (sort.trouble_first and arriving(snapshot)):
         return columns.ordered(ranks, sort)
     late = rank_marks.accused_ranks(snapshot)
@@ -189,7 +192,9 @@ class RankTable(Pane):
     # --- drawing ---
 
     def title(self, text: str, snapshot: Snapshot | None, width: int, legend: Line | None = None) -> Line:
-        """Return the title with the filter, and with the steps that the means cover if these are limited."""
+        """Return the title with the filter. If the means cover only some of the steps, the title also names these
+        steps.
+        """
         since = _since_change(snapshot) + _earlier(snapshot)
         text = text.rstrip() + since if since else text
         return heading(text, replace(self.frame, snapshot=snapshot), width, legend)
@@ -208,7 +213,7 @@ class RankTable(Pane):
         return []
 
     def table_layout(self, snapshot: Snapshot, width: int) -> Layout:
-        """Return the columns that fit, and the bar behind them."""
+        """Return the columns that fit, and the bar or history to the right of the columns."""
         return world_layout(snapshot, width)
 
     def rows(self, snapshot: Snapshot, entries: Sequence[Entry], width: int) -> list[Line]:
@@ -283,7 +288,7 @@ class RankTable(Pane):
         self.move(direction * max(1, self.room[1] - 3))
 
     def chosen_rank(self) -> int | None:
-        """Return the rank under the cursor, else the first of the list."""
+        """Return the rank under the cursor, else the first rank of the list."""
         ranks = self._ranks()
         return self.chosen if self.chosen in ranks else next(iter(ranks), None)
 
@@ -312,7 +317,7 @@ class RankTable(Pane):
             self.sort_by(name)
 
     def column_at(self, x: int) -> str | None:
-        """Return the name of the column whose head is at `x`; None if there is none."""
+        """Return the name of the column whose heading is at screen column `x`; None if there is no heading."""
         snapshot, end = self.frame.snapshot, 1
         for column in () if snapshot is None else self.table_layout(snapshot, self.size.width - 1)[0]:
             end += column.width
@@ -322,7 +327,7 @@ class RankTable(Pane):
         return None
 
     def sort_by(self, name: str) -> None:
-        """Sort by a column, with the first order that uses it; if called again, with the next such order."""
+        """Sort by a column, with the first order that uses this column. If called again, use the next such order."""
         places = [place for place, sort in enumerate(self.orders) if sort.column == name]
         if places:
             after = [place for place in places if place > self.order] if self.order in places else places
@@ -331,7 +336,9 @@ class RankTable(Pane):
 
 
 def _earlier(snapshot: Snapshot | None) -> str:
-    """Return a text with the ranks whose means cover earlier steps, as they ended or ran out of data; "" if none."""
+    """Return a text that names the ranks that ended or ran out of data, so that their means cover earlier steps; "" if
+    there are none.
+    """
     stopped = [rank for rank in snapshot.ranks if rank.window is not None] if snapshot is not None else []
     windows = {rank.window for rank in stopped}
     if not stopped or snapshot is None:
@@ -344,7 +351,7 @@ def _earlier(snapshot: Snapshot | None) -> str:
 
 
 def _since_change(snapshot: Snapshot | None) -> str:
-    """Return a text with the first step of the means, if they begin where a finding began or ended; else ""."""
+    """Return a text with the first step of the means, if a finding began or ended with that step; else ""."""
     if snapshot is None or snapshot.window is None:
         return ""
     first = snapshot.window[0]

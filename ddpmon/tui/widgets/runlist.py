@@ -30,7 +30,7 @@ from ddpmon.tui.widgets.scrolling import moved, top_with
 
 _READ_AGAIN_S = 2.0
 _WITH_TOOK, _WITH_ID = 100, 140
-"""Width in columns from which on a run's duration is shown, and width from which on its id and command are."""
+"""Width in columns from which on a run's duration is shown, and width from which on its id and command are shown."""
 _ABOUT_LINES, _WITH_ABOUT = 4, 13
 """Number of lines with details of the run under the cursor, and least height of the pane to show them."""
 _NO_END = {"lost", "unknown"}
@@ -66,7 +66,7 @@ def header(width: int) -> str:
 
 
 def _verdict_end(width: int) -> int:
-    """Return the column after the verdict's last one."""
+    """Return the screen column after the verdict's last column."""
     return width if width < _WITH_ID else width - max(54, width * 2 // 5)
 
 
@@ -127,7 +127,9 @@ class RunList(Pane):
     """The list of runs with a cursor, which stays on its run."""
 
     def __init__(self, read: Callable[[], list[Listed]], verdict: Callable[[Listed], ListedVerdict]) -> None:
-        """Make the list. read: returns all current runs. verdict: returns the verdict in a run's report."""
+        """Make the list. read: function that returns all current runs. verdict: function that returns the verdict of an
+        ended run.
+        """
         super().__init__()
         self._read = read
         self._read_at: float | None = None

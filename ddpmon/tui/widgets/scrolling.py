@@ -28,7 +28,7 @@ def moved(place: int, count: int, by: int | None, to: int | None) -> int:
 
 
 def top_with(place: int, top: int, room: int) -> int:
-    """Return the first visible line after scrolling no further than necessary to make `place` visible."""
+    """Return the number of the first visible line after as little scrolling as makes line `place` visible."""
     return max(place - room + 1, min(top, place))
 
 
@@ -40,7 +40,7 @@ class ScrollingPane(Pane):
         self._top = 0
 
     def scrolled(self, lines: list[Line], room: int) -> list[Line]:
-        """Return the visible lines; if there are more below, the last one says how many."""
+        """Return the visible lines. If there are more lines below, the last visible line says how many."""
         shown = self.in_sight_lines(lines, room)
         below = len(lines) - self._top - len(shown)
         if below > 0 and shown:

@@ -26,11 +26,12 @@ _SIDE_BY_SIDE = 110
 _TALLEST = 12
 _METRIC = "wait"
 _FLOOR = 0.05
-"""Least upper end of the scale of waits, as a share of a step, so that the noise of short waits looks small."""
+"""Least value at the upper end of the scale of waits, as a share of a step, so that the noise of short waits looks
+small."""
 
 
 def sides(width: int) -> int:
-    """Return how many lanes fit side by side."""
+    """Return how many columns of lanes fit side by side."""
     return 2 if width >= _SIDE_BY_SIDE else 1
 
 
@@ -70,7 +71,7 @@ def named_lane(name: str, course: Course | None, text: Callable[[float], str], r
 
 
 class SyncLanes(BlockPane):
-    """Lanes of wait and transfer, with those of efficiencies beside or below them, as a block of a screen."""
+    """Lanes of wait and transfer, and lanes of efficiencies to their right or below, as a block of a screen."""
 
     @staticmethod
     def rows(width: int) -> int:
@@ -103,7 +104,7 @@ class SyncLanes(BlockPane):
         rows = self.rows(width)
         lines = rows * lines_each(height - 1, rows)
         columns = [times, shares] if sides(width) > 1 else [[*times, *shares]]
-        # The side with fewer lanes gets higher ones, so that both sides end on the same line.
+        # The side with fewer lanes gets higher lanes, so that both sides end on the same line.
         each = width // len(columns)
         drawn = [LaneGrid(each, _LABEL, *split_height(lines, len(side), lines)).lines([side]) for side in columns]
         return [
@@ -115,7 +116,7 @@ class SyncLanes(BlockPane):
 class WaitLanes(BlockPane):
     """Lanes that show which ranks wait for others, and since when: one per rank, on the same scale, sorted by rank.
 
-    They are not sorted by wait, because that order changes all the time.
+    The lanes are not sorted by wait, because that order changes all the time.
     """
 
     @staticmethod
@@ -173,7 +174,9 @@ def wait_courses(view: HeatView) -> tuple[float, list[Course]]:
 
 @lru_cache(maxsize=16)
 def _scaled(most: int, low: float, high: float) -> tuple[float, bytes]:
-    """Return the upper end of the scale, and a translation table to it for cells. most: the highest cell."""
+    """Return the value at the upper end of a new scale, and a table that translates cells to this scale. most: the
+    highest cell.
+    """
     values = [low + share(cell) * (high - low) for cell in range(NOT_FINITE)]
     top = max(values[most], _FLOOR)
     on_scale = [LEAST + round(min(1.0, max(0.0, value / top)) * (MOST - LEAST)) for value in values]

@@ -44,7 +44,7 @@ class WaitTable(RankTable):
     )
 
     tells_steps = False
-    """True if the title names the steps of the means, because another pane on the screen covers other steps."""
+    """True if the title names the steps over which the means are computed, because another pane covers other steps."""
 
     def heading(self, snapshot: Snapshot | None, width: int) -> Line:
         if snapshot is not None and arriving(snapshot):

@@ -27,7 +27,9 @@ from ddpmon.tui.widgets.pane import Pane
 
 
 def values_at(series: Series | SeriesView, style: Style, width: int, x: int) -> str:
-    """Return the time, median and range at column `x` of a chart; "" if there are none, as left of the curves."""
+    """Return the time, median and range at column `x` of a chart; "" if there are no values there, as on
+    the left axis.
+    """
     if x < AXIS_WIDTH or not series.seconds:
         return ""
     span = series.seconds[0], series.seconds[-1]

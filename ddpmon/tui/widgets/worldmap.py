@@ -15,7 +15,7 @@ from ddpmon.tui.lines import Line, join_pieces, line_width, pad_text, pane_title
 from ddpmon.tui.widgets.pane import Pane
 
 Grading: TypeAlias = Callable[[RankView], tuple[int, str, str]]
-"""Returns (order, glyph, role) of a rank. If ranks share a glyph, the one with the highest order is shown."""
+"""Returns (order, glyph, role) of a rank. If ranks share a glyph, the rank with the highest order is shown."""
 _GAP = 4
 _NOWHERE = "no host yet"
 
@@ -47,7 +47,9 @@ def _glyphs(ranks: list[RankView], fold: int, grade_of: Grading) -> Line:
 
 
 def _by_host(ranks: list[RankView], width: int, most: int, grade_of: Grading) -> list[Line] | None:
-    """Return the ranks grouped by host; None if a group is wider than the screen or there are too many lines."""
+    """Return lines with the ranks grouped by host; None if a group is wider than the screen or there are too many
+    lines.
+    """
     groups: dict[str, list[RankView]] = {}
     for rank in ranks:
         groups.setdefault(short_host(rank.host) or _NOWHERE, []).append(rank)
