@@ -23,7 +23,7 @@ from ddpmon.messages import Finding
 EXCLUDED_FIRST_STEPS = 5
 """Number of first steps that are always left out, because buffers, kernels and DDP's buckets are set up in them."""
 MIN_COMPARED_STEPS = 20
-"""Minimum number of steps after the first ones. Blocks of these steps are resampled for the median's interval."""
+"""Minimum number of compared steps, from which the interval of the median is computed by resampling blocks of steps."""
 MOST_STEPS = 20_000
 """Maximum number of steps that are compared: the last ones. With more steps, the interval would be narrower than the
 difference between two runs of the same script."""

@@ -122,7 +122,7 @@ def _end(finding: Finding) -> int:
 
 
 def _lasting(findings: Sequence[Finding]) -> dict[Hashable, Finding]:
-    """Return the findings that last, by identity."""
+    """Return the findings that have not ended, by identity (`Kind.identity`)."""
     return {identity_of(finding): finding for finding in findings if finding.is_lasting}
 
 

@@ -59,7 +59,7 @@ class Bundles:
         """Number of messages that were discarded because the root did not accept them in time."""
 
     def add(self, item: Item | Batch) -> None:
-        """Append an item or a batch. If all bundles are larger than the limit, drop the oldest messages."""
+        """Append an item or a batch. If all bundles together exceed the limit, drop the oldest messages."""
         size = _size(item)
         self._open.append((item, size))
         self._bytes += size
@@ -111,7 +111,7 @@ class Bundles:
         self._waiting.append(closed)
 
     def next_bundle(self, now_us: int, *, stopping: bool = False, over: bool = False) -> Bundle | None:
-        """Return the bundle to send now, or None if no bundle waits or the root has not recorded too many.
+        """Return the bundle to send now, or None if no bundle waits or too many sent bundles are unrecorded.
 
         Args:
             now_us: CLOCK_MONOTONIC of this node, in microseconds.

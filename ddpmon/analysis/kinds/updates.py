@@ -133,7 +133,8 @@ def updates_skipped(moment: Moment) -> Iterator[Finding]:
 def learning_rate_zero(moment: Moment) -> Iterator[Finding]:
     """The learning rate is 0: steps do not change the weights.
 
-    If the rate has been 0 since the first step, the finding is a hint: a warm-up may raise it once per epoch.
+    If the rate has been 0 since the first step, the finding is only a hint, because a warm-up may raise the rate once
+    per epoch.
     """
     world = moment.longer or moment.world
     if found := moment.streak(world, (world.learning_rate == 0).all(axis=1)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Ranks that share a row, which shows the worst of them at each moment."""
+    """Ranks that share a row on the screen. The row shows the worst of these ranks at each moment."""
 
     columns: tuple[int, ...]
     """Columns of the ranks in the world."""

@@ -146,9 +146,7 @@ class Replicas:
         return self._inputs
 
     def last_comparison(self) -> Sameness | None:
-        """Return the last comparison if all replicas were equal; None before any comparison, or if some replicas
-        differ.
-        """
+        """Return the last comparison if it found all replicas equal; None if some differ, or none were compared."""
         compared = [
             moment
             for (*_, of), moments in self._digests.items()

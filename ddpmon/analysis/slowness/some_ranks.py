@@ -169,7 +169,7 @@ class SlowGroup:
                 begin = rows.index(since)
         until = None
         if end < len(rows):
-            # Search for the last slow step near the end only, because an earlier decrease of the excess is not the end.
+            # Search for the last slow step only near the end of the span, because the excess may also decrease earlier.
             first, series, size = self._uniform(end - 1, max(begin, end - who.COMPARED_STEPS), upper)
             last = len(series) - 1 - find_onset(series[::-1], may_be_constant=False).index if len(series) > 3 else 0
             until = int(first[last]) + size - 1 if len(series) > 3 else rows.last_step(end - 1)

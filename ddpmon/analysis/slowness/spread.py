@@ -132,7 +132,7 @@ class PeerSpread:
         return np.where(self._memory.looks > 0, peers * (1 + self._memory.independent()), 0.0)
 
     def measure(self, contrasts: Float32s, floor: float) -> tuple[Float32s, Floats, Floats]:
-        """Return the contrasts minus their median over ranks, their variance, and how heavy their tails are.
+        """Return the contrasts minus their median over ranks, their variance, and a factor for their heavy tails.
 
         Contrasts are already relative to the median of the other ranks. If nearly half of the ranks are slow, that
         median shifts the contrasts of all other ranks equally; subtracting their median removes this shift.

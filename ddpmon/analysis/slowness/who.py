@@ -235,7 +235,7 @@ def _slow_since(
     slow = np.flatnonzero(is_slow).tolist()
     if high > -low:
         return slow, "these"
-    # The other ranks became faster. If they are a minority, most ranks are as before, so these are no stragglers.
+    # The other ranks became faster. If they are a minority, the ranks with unchanged speed are no stragglers.
     return (slow if 2 * len(slow) <= len(rises) else ()), "others"
 
 
