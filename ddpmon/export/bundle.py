@@ -1,4 +1,4 @@
-"""`ddpmon bundle`: packs a run into one file to attach to an issue, and hides everything that looks like a secret.
+"""`ddpmon bundle`: packs a run into one file to attach to an issue. Everything that looks like a secret is hidden.
 
 The file contains a folder like those in which ddpmon stores runs, so that the recipient can replay the run.
 """
@@ -28,17 +28,18 @@ from ddpmon.runs.rotated_logs import tail
 from ddpmon.runs.secrets_file import with_secrets
 
 LOG_BYTES = 64 * 1024
-"""Bytes at the end of each log that are bundled."""
+"""Number of bytes at the end of each log that are put into a bundle."""
 MAX_RECORDING_BYTES = 100_000_000
-"""Largest recording that is bundled unless the user asks for it: a bundle is meant to be attached to an issue."""
+"""Largest recording, in bytes, that is put into a bundle without `--whole`, so that the bundle is small enough for an
+issue."""
 MAX_LOG_LINE_CHARS = 2_000
 """Longest line of a log, in characters. Longer lines are cut."""
 MAX_LOGS = 100
-"""Largest number of logs in a bundle: the ones that were written last."""
+"""Largest number of logs in a bundle. If there are more, the logs that were written last are put into the bundle."""
 
 
 class Part(NamedTuple):
-    """One entry of a bundle's list of contents, which may be missing."""
+    """An entry of a bundle's list of contents: a part of the bundle, or a part that is missing from it."""
 
     name: str
     size_bytes: int | None
@@ -47,12 +48,12 @@ class Part(NamedTuple):
 
 
 def write_bundle(run: Run, path: Path, *, whole: bool = False) -> list[Part]:
-    """Write the file; return a list of its contents. Raise OSError if it cannot be written.
+    """Write a run's bundle, and return the list of its contents. Raise OSError if the file cannot be written.
 
     Args:
         run: The run.
         path: The file.
-        whole: Include a recording of any size.
+        whole: True to include a recording of any size.
 
     """
     with (
@@ -68,7 +69,9 @@ def write_bundle(run: Run, path: Path, *, whole: bool = False) -> list[Part]:
 
 
 def _secrets(run: Run) -> set[str]:
-    """Return the passwords and tokens that the run was started with, and those of this shell."""
+    """Return the passwords and tokens in the command and environment of the run, and in the environment of
+    this shell.
+    """
     with contextlib.suppress(DdpmonError):
         run = with_secrets(run)
     secrets = secret_values([*run.argv, *run.script_args, *run.on_alert], {**os.environ, **run.environment})
@@ -128,7 +131,7 @@ def _latest_logs(run: Run) -> list[Path]:
 
 
 def _end(log: Path, redactor: Redactor) -> str:
-    """Return the last lines of a log. The first is left out if it may be the end of a longer line."""
+    """Return the last lines of a log, without a first line that may be cut off at its beginning."""
     text = redactor.hide_known(tail(log, LOG_BYTES))
     if log.stat().st_size > LOG_BYTES:
         text = text.partition("\n")[2]

@@ -34,7 +34,9 @@ def text_markdown(compared: dict[str, Any]) -> str:
 
 
 def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
-    """Return False if B is certainly more than `percent` slower than A, else True; and a sentence with the result."""
+    """Return (passed, sentence about the result). The gate fails if run B is certainly more than `percent` percent
+    slower than A.
+    """
     slower = 100 * compared["slower_by"]
     if slower > percent:
         return False, f"FAIL: B is slower than A by at least {slower:.1f}%; the limit is {percent:g}%"
@@ -44,7 +46,7 @@ def gate(compared: dict[str, Any], percent: float) -> tuple[bool, str]:
 
 
 def _cells(row: tuple[str, ...], width: int) -> str:
-    """Return a line with as many cells as fit; the first is aligned left, the others are aligned right."""
+    """Return a line with as many cells as fit. The first cell is aligned left, the others are aligned right."""
     line = cut(row[0], 20).ljust(20)
     for cell in row[1:]:
         if columns(line) + max(10, len(cell) + 1) > width:

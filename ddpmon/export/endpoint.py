@@ -23,7 +23,7 @@ from ddpmon.source import snapshot_now
 MAX_HUB_WAIT_S = 2.0
 """Longest wait, in seconds, for a hub's answer. Prometheus itself waits for 10 s by default."""
 MAX_HUBS_ASKED = 32
-"""Number of hubs that are asked at the same time, so that several silent hubs do not add up their waits."""
+"""Number of hubs that are asked at the same time, so that the waits for several silent hubs do not add up."""
 ENDED_S = 900.0
 """Seconds for which an ended run stays in the response, so that an alert on its failure can fire."""
 CACHED_RESPONSE_S = 1.0
@@ -72,7 +72,7 @@ class Runs:
         return [snapshot for snapshot in snapshots if snapshot is not None]
 
     def _over(self, over: dict[str, Run]) -> list[Snapshot]:
-        """Return the snapshots of recently ended runs. Each is read only once."""
+        """Return the snapshots of recently ended runs. Each recording is read only once."""
         self._ended = {run_id: shot for run_id, shot in self._ended.items() if run_id in over}
         for run_id, run in over.items():
             if run_id not in self._ended:
@@ -82,7 +82,7 @@ class Runs:
 
 
 class _Named:
-    """Collects only the metrics whose family or sample has one of these names."""
+    """Collects only the metrics whose family or sample has one of the requested names."""
 
     def __init__(self, every: Runs, names: Collection[str]) -> None:
         self._every, self._names = every, names

@@ -60,13 +60,14 @@ class Lines:
         """Time of the snapshot for which lines were last returned, as Unix time."""
         self._state_line = ""
         self._failing_since: float | None = None
-        """Time of the first snapshot with a failed rank in a run that has not ended, by the clock of `of`."""
+        """Time of the first snapshot with a failed rank in a run that has not ended, on the clock of the argument `at`
+        of `of`."""
         self._withheld: set[str] = set()
-        """Sentences about that failure that were not printed."""
+        """Sentences about the failure of a run that has not ended. These sentences are not printed yet."""
         self._measured = ""
 
     def of(self, snapshot: Snapshot | None, at: float, silent_s: float = 0.0, refused: str = "") -> list[str]:
-        """Return the lines to print now.
+        """Return the lines to print at this moment.
 
         Args:
             snapshot: The newest snapshot, if there is one.
@@ -97,7 +98,7 @@ class Lines:
         if due:
             self._next_at = at + self.every_s
             self._state = snapshot.state
-            if (line := state_line(snapshot)) != self._state_line:  # Skip it if a busy hub has sent nothing new.
+            if (line := state_line(snapshot)) != self._state_line:  # A busy hub may have sent nothing new.
                 self._state_line = line
                 lines.append(line)
         # Compare topics, because the numbers in a verdict vary. A verdict that becomes clearly worse is an event.
@@ -125,7 +126,9 @@ class Lines:
         return sentence in self._withheld
 
     def _line_at(self, happened_at: float, shown_at: float) -> float:
-        """Return the time to print with an event. It is later than the event's if times would go back otherwise."""
+        """Return the time to print with an event. It is later than the event if printed times would go back
+        otherwise.
+        """
         return happened_at if happened_at >= self._told_at else min(self._told_at, shown_at)
 
 

@@ -1,4 +1,4 @@
-"""Finds the last output of a failed run: that of the rank that failed first."""
+"""Finds the last output of the rank that failed first in a failed run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class LastWords:
 
 
 def last_words(run: runs.Run, rank: int | None = None) -> LastWords:
-    """Return the last output of the rank that failed first; without such a rank, that of the command itself.
+    """Return the last output of the rank that failed first. If no rank is known to have failed, return that of the
+    command.
 
     Args:
         run: The run.
-        rank: The rank that failed first according to the recording; None for the one that torchrun names.
+        rank: The rank that failed first according to the recording; None for the rank that torchrun names.
 
     """
     logs = runs.run_dir(run.id) / "logs"
@@ -53,6 +54,6 @@ def _stderr_of(ranks: Path, local_rank: int) -> Path | None:
 
 
 def _last(path: Path) -> list[str]:
-    """Return the last lines that are not empty, without secrets."""
+    """Return the last nonempty lines of a file, without secrets."""
     written = (plain(line).rstrip() for line in re.split(r"[\r\n]+", tail(path, _TAIL_BYTES)))
     return [redact_text(line) for line in [line for line in written if line][-_LINES:]]

@@ -21,7 +21,9 @@ def escaped(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
-    """Return the lines of a table with every cell escaped. words: indices of the columns with text, aligned left."""
+    """Return the lines of a table, with every cell escaped. words: indices of the columns with text, which are aligned
+    left.
+    """
     aligned = [":---" if column in words else "---:" for column in range(len(head))]
     return [_row(head), f"| {' | '.join(aligned)} |", *map(_row, rows)]
 

@@ -1,6 +1,6 @@
 """Exports the state of runs as metrics for Prometheus or OpenTelemetry.
 
-`ddpmon export --format openmetrics` writes it to a textfile, `ddpmon metrics` serves or pushes it.
+`ddpmon export --format openmetrics` writes the metrics to a file, `ddpmon metrics` serves or pushes them.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ TIMEOUT_S = 5.0
 
 
 def exporter(url: str) -> OTLPMetricExporter:
-    """Return the exporter that pushes to a URL. Raise UsageError if it is not a URL, or the extra is not installed."""
+    """Return the exporter that pushes to a URL. Raise UsageError if the URL is invalid or the extra is not
+    installed.
+    """
     if not url.startswith(("http://", "https://")) or len(url) <= len("https://"):
         raise UsageError(f"--otlp {url}: give a URL, such as http://127.0.0.1:4318/v1/metrics")
     try:
@@ -141,7 +143,7 @@ def push(to: OTLPMetricExporter, metrics: Iterable[Metric]) -> bool:
 
 
 def converted(metrics: Iterable[Metric], now_ns: int) -> MetricsData:
-    """Convert metrics to OpenTelemetry's form.
+    """Convert metrics of prometheus_client to OpenTelemetry metrics.
 
     Names, labels and values are those of OpenMetrics; counters become cumulative sums.
     """

@@ -20,7 +20,7 @@ from ddpmon.source import snapshot_now
 from ddpmon.store.store import Store
 
 MOST_RANKS = 32
-"""Largest number of ranks in the table. Of more ranks, only the worst and the median are shown."""
+"""Largest number of ranks in the rank table. If there are more ranks, only the worst and the median are shown."""
 WORST_RANKS = 16
 REPORT_COLUMNS = ("rank", "own ms", "excess", "data", "fwd", "bwd", "opt", "other", "wait", "transf", "crit", "loss")
 _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
@@ -29,7 +29,7 @@ _WIDTHS = (5, 7, 10, 6, 6, 6, 6, 7, 7, 7, 5, 8)
 def build(run: Run) -> dict[str, Any]:
     """Return the report of an ended or running run, schema 1. Raise RecordingError if nothing is recorded.
 
-    For a running run, it is made from the hub's current snapshot, if the hub answers.
+    The report of a running run is made from the hub's current snapshot, if the hub answers.
     """
     return with_source(run)[0]
 
@@ -115,7 +115,9 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence on how each earlier attempt ended. Of too many attempts, the first are left out."""
+    """Return a sentence on the end of each earlier attempt. If there are too many attempts, the first ones are left
+    out.
+    """
     hidden = len(attempts) - MOST_FINDINGS
     ended = format_count(max(0, hidden), "earlier attempt")
     lines = [f"{ended} ended before these; ddpmon report --format json lists all attempts"] if hidden > 0 else []
@@ -162,7 +164,9 @@ def facts(report: dict[str, Any]) -> list[str]:
 
 
 def _cost(report: dict[str, Any]) -> list[str]:
-    """Return a line with the hours used, the hours lost to findings, and how many ranks could have done the work."""
+    """Return a line with the hours used, the hours lost to findings, and the number of ranks that could have done the
+    work.
+    """
     cost, size = report.get("cost"), report["run"]["world_size"]
     if not cost:
         return []
@@ -179,7 +183,9 @@ def hours(report: dict[str, Any], amount: float) -> str:
 
 
 def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
-    """Return a line on training, pauses and start, if there were pauses, and one on accumulated batches, if any."""
+    """Return lines on how the run spent its time: one on training, pauses and start if there were pauses, and one on
+    accumulated batches if there were any.
+    """
     notes = [f"each step accumulates the gradients of {accumulation} batches"] if accumulation > 1 else []
     if not time or not time["pauses"]:
         return notes
@@ -205,7 +211,7 @@ def _of_how_many(steps: dict[str, Any]) -> str:
 
 
 def _blocked(report: dict[str, Any]) -> list[str]:
-    """Return lines on the time blocked in all-reduce or collectives, and on efficiency; [] if not measured."""
+    """Return lines on the time blocked in all-reduce or collectives, and on efficiency; [] if neither was measured."""
     reduce, collectives = report["all_reduce"], report.get("collectives")
     if "wait" in report["run"].get("unmeasured", ()):
         return []
@@ -239,14 +245,17 @@ def _efficiency(tree: dict[str, Any]) -> str:
 
 
 def _since_start(tree: dict[str, Any] | None) -> list[str]:
-    """Return a line with the efficiency over all steps, if the other means cover fewer steps; else []."""
+    """Return a line with the efficiency over all steps of the run, if the report's other means cover fewer steps; else
+    [].
+    """
     return [f"all steps, {tree['window'][0]:,} to {tree['window'][1]:,}: {_efficiency(tree)}"] if tree else []
 
 
 def rows(ranks: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], dict[str, Any] | None]]:
     """Return the rows of the rank table, most own time first: (cells, exit of the rank if it ended badly).
 
-    Ranks that ended badly come first. Of more than MOST_RANKS ranks, only the worst and the median ("med") remain.
+    Ranks that ended badly come first. If there are more than MOST_RANKS ranks, only the worst and the median ("med")
+    remain.
     """
     ordered = sorted(ranks, key=lambda rank: (not _ended_badly(rank), -(rank["own_ms"] or 0), rank["rank"]))
     shown = ordered if len(ordered) <= MOST_RANKS else ordered[:WORST_RANKS]
@@ -278,7 +287,7 @@ def _means_over(window: Sequence[int]) -> str:
 
 
 def folded(ranks: list[dict[str, Any]]) -> str:
-    """Return a line on the ranks that the rank table leaves out; "" if it has all."""
+    """Return a line on the ranks that the rank table leaves out; "" if the table has all ranks."""
     if len(ranks) <= MOST_RANKS:
         return ""
     return f"and {len(ranks) - WORST_RANKS:,} more ranks; med is the median of all {len(ranks):,} ranks"

@@ -21,11 +21,12 @@ ROW_COLUMNS = (
     *(f"{phase}_ms" for phase in PHASES),
     *("critical", "loss", "samples", "tokens", "learning_rate", "gc_ms", "named_ms"),
 )
-"""Columns of a row. Phases add up to length_ms. critical is 1 for the rank that the others waited for, else 0. named_ms
-has the time in each `ddpmon.phase` of the script, by name, which is also part of the phases."""
+"""Columns of a row. The phases add up to length_ms. critical is 1 for the rank that the others waited for, else 0.
+named_ms has the time in each `ddpmon.phase` of the script, by name; this time is also part of the phases."""
 INTEGERS = frozenset({"attempt", "step", "rank", "critical", "samples", "tokens"})
 NAMED = "named_ms"
-"""Name of the column with `ddpmon.phase` times, which is a map. All columns except it and INTEGERS are floats."""
+"""Name of the column with the times of each `ddpmon.phase`, a map. All columns except this one and INTEGERS are
+floats."""
 
 
 def rows(pieces: Iterable[Piece], clock: Clock) -> Iterator[tuple[Value, ...]]:
@@ -54,7 +55,7 @@ _DIGITS = {"end_unix_s": ".6f"} | {name: ".3f" for name in ROW_COLUMNS if name.e
 
 
 def write_csv(pieces: Iterable[Piece], clock: Clock, file: TextIO) -> None:
-    """Write the head and all rows, ordered by attempt, step and rank. Unknown values are empty; named_ms is JSON."""
+    """Write the header and all rows, ordered by attempt, step and rank. Unknown values are empty; named_ms is JSON."""
     out = csv.writer(file, lineterminator="\n")
     out.writerow(ROW_COLUMNS)
     for row in rows(pieces, clock):
@@ -68,7 +69,7 @@ def _cell(name: str, value: Value) -> Value | str:
 
 
 _GROUP = 100_000
-"""Number of rows in memory at once, and in each row group of the file."""
+"""Number of rows in memory at once, and in each row group of a Parquet file."""
 _NEEDED = "export --format parquet needs PyArrow: pip install 'ddpmon[parquet]'"
 
 

@@ -19,7 +19,7 @@ def text(views: Sequence[StackView], fresh: set[int], world_size: int, now: floa
         views: The stack of each rank.
         fresh: Ranks that answered just now.
         world_size: Number of ranks.
-        now: Unix time, for the age of the other stacks.
+        now: Current Unix time, from which the age of stacks that are not fresh is computed.
 
     """
     stacks = {view.rank: view.stack for view in views if view.rank in fresh and view.stack}

@@ -34,7 +34,9 @@ class Piece:
     """Phases of PHASES that are not measured in this kind of training."""
 
     def critical_rank(self, place: int) -> int | None:
-        """Return the rank that the others waited for in the step `place`; None if there was none or it is unknown."""
+        """Return the rank that the others waited for in the step at index `place`; None if there was no such rank or it
+        is unknown.
+        """
         column = int(self.world.critical[place])
         measured = self.complete and "wait" not in self.unmeasured
         return self.world.ranks[column] if measured and column >= 0 else None

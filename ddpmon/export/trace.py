@@ -15,7 +15,8 @@ from ddpmon.export.steps import Piece
 from ddpmon.messages import OWN_PHASES
 
 ORDER = ("optimizer", "other", "data", "forward", "backward")
-"""Order of the phases. A step begins after a gradient synchronisation, with the optimizer's update."""
+"""Order in which a step's phases are drawn. A step begins after a gradient synchronisation, with the optimizer's
+update."""
 
 
 def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
@@ -30,7 +31,8 @@ def write(pieces: Iterable[Piece], name: str, file: TextIO) -> None:
 def _events(pieces: Iterable[Piece], name: str) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace. Times are in µs since the first step began."""
     ended: dict[tuple[int, int], int] = {}
-    """End of the last step, by (attempt, rank), because viewers do not draw overlapping slices of a track."""
+    """End of the last step in µs, by (attempt, rank). A slice may not begin earlier, because viewers do not draw
+    overlapping slices of a track."""
     zero: int | None = None
     for piece in pieces:
         if zero is None:

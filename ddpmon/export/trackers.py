@@ -24,7 +24,7 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Point:
-    """Values at one moment."""
+    """Values of a run at one moment, for a tracker."""
 
     step: int
     at: float
@@ -36,14 +36,16 @@ class Tracker(Protocol):
     """An experiment tracker that a run is published to."""
 
     def write(self, point: Point) -> None:
-        """Write the values of one moment. Steps never decrease."""
+        """Write the values of one moment. From call to call, step numbers never decrease."""
 
     def finish(self, verdict: str, report: str) -> None:
         """Write the verdict and the report, in Markdown, and close the tracker."""
 
 
 def live_point(shot: Snapshot) -> Point:
-    """Return current values: means over all ranks, and the lowest, median and highest rank of each quantity."""
+    """Return the current values: means over all ranks, and the lowest, median and highest value of each quantity over
+    ranks.
+    """
     world = {
         "step_ms": shot.step_ms_p50, "loss": shot.loss, "samples_per_s": shot.samples_per_s,
         "wait_share": shot.wait_share, "findings": float(sum(finding.is_lasting for finding in shot.findings)),
@@ -83,7 +85,7 @@ def _named(values: Values) -> Values:
 
 
 CLIENT_PACKAGES = {"--wandb": "wandb", "--mlflow": "mlflow-skinny", "--tensorboard": "tensorboard"}
-"""Package of each client, by option. The module has the name of the option."""
+"""Package of each tracker's client, by option. The client's module has the name of the option."""
 
 
 def check_client(option: str) -> None:

@@ -54,7 +54,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def _beginning(text: str, width: int) -> str:
-    """Return the longest beginning of a text that fits into `width` columns."""
+    """Return as much of a text's beginning as fits into `width` columns."""
     used = 0
     for at, letter in enumerate(text):
         used += _columns_of(letter)

@@ -1,4 +1,4 @@
-"""Provides a run's snapshots to viewers through one interface: of a live, recorded or replayed run."""
+"""Provides the snapshots of a live, recorded or replayed run to viewers, through one interface."""
 
 from ddpmon.source.attaching import attach, snapshot_now
 from ddpmon.source.live import LiveSource

@@ -17,7 +17,7 @@ FIRST_ANSWER_S = 10.0
 
 
 def attach(run: Run) -> Source:
-    """Return the source of a run's snapshots: its hub while the run is running, else its recording.
+    """Return the source of a run's snapshots: the run's hub while the run is running, else the recording.
 
     Raises:
         HubUnreachableError: The run is running, but its hub cannot be reached from this machine or container.
@@ -25,14 +25,14 @@ def attach(run: Run) -> Source:
     """
     if run.state() != "running":
         return RecordedSource(run)
-    # Containers may share the folder of sockets; then the hub can be reached from this one.
+    # Containers may share the folder of sockets. Then this container can reach the hub of a run in another one.
     if (elsewhere := run.elsewhere()) and not (runs.socket_dir(run.id) / "view.sock").exists():
         raise HubUnreachableError(f"{run.name} ({run.id}) {elsewhere}; {run.attaching} shows it there")
     return LiveSource(run)
 
 
 def snapshot_now(run: Run, answer_s: float = FIRST_ANSWER_S) -> Snapshot | None:
-    """Return the run's current snapshot; return None if the hub does not answer or there is no readable recording.
+    """Return the run's current snapshot, or None if the hub does not answer or there is no readable recording.
 
     Args:
         run: The run, which may be running or have ended.

@@ -1,4 +1,6 @@
-"""The source of a run on this machine: its hub's snapshots and its ranks' output, or its recording after its end."""
+"""The source of a run on this machine: the hub's snapshots and the ranks' output or, after the run's end, the
+recording.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from ddpmon.source.protocol import LocalSource
 class RankLog:
     """The output of all ranks: lines of log files on this machine, and lines that the hub sent from other machines.
 
-    Viewers poll `log`. Another thread passes each snapshot of the hub to `take`.
+    Viewers read the output from `log`. The source's thread passes each snapshot of the hub to `take`.
     """
 
     def __init__(self, run: Run) -> None:
@@ -38,7 +40,7 @@ class RankLog:
         """Ranks whose log files are on this machine."""
         self._came: deque[Said] = deque()
         self._totals: dict[int, int] = {}
-        """Number of lines that the hub had read of each rank's output, according to the last snapshot that added
+        """By rank: the number of output lines that the hub had read, according to the last snapshot that added
         lines."""
 
     def _read(self) -> list[Said]:
@@ -49,7 +51,7 @@ class RankLog:
         return said
 
     def take(self, shot: Snapshot) -> None:
-        """Append the snapshot's new lines of output, if they belong to a rank on another machine."""
+        """Append the snapshot's new lines of output, if these lines belong to a rank on another machine."""
         view = shot.printed
         if view is None or not view.lines or view.rank in self._here or view.rank >= len(shot.ranks):
             return
@@ -70,8 +72,8 @@ class RankLog:
 
 POLL_MS = 250
 ASK_AGAIN_S = 3.0
-"""Seconds without an answer after which a request is repeated. A live hub answers every second, so the request was
-lost."""
+"""Seconds without an answer after which a request is repeated. A live hub answers every second, so a request without an
+answer was lost."""
 SEE_TO_S = 5.0
 """Seconds between two checks whether the run's supervisor is alive."""
 
@@ -79,7 +81,8 @@ SEE_TO_S = 5.0
 class LiveSource(LocalSource):
     """The source of a running run. Its own thread requests one snapshot after another from the hub.
 
-    The thread reconnects after a failure. If the run ends while no hub answers, the snapshot comes from the recording.
+    The thread reconnects after a failure. If the run ends while no hub answers, the last snapshot comes from the
+    recording.
     """
 
     tape = None
@@ -104,13 +107,15 @@ class LiveSource(LocalSource):
         """The hub's last snapshot, against which the hub sends the changes."""
         self.refused = ""
         self._view_request = self._sent_request = self._answered_request = ViewRequest()
-        """The parts that the viewer needs now, those of the last request sent, and of the last answer received."""
+        """Three requests: the parts that the viewer needs now, the parts in the last request that was sent, and the
+        parts in the last answer."""
         self._heard_at = self._see_to_at = time.monotonic()
         self._ended = False
         self._questions: deque[Ask] = deque()
         self._news: deque[str] = deque()
         self._asking, self._asked_for = socketpair()
-        """A pair of connected sockets: a byte sent to the first wakes the thread, which polls the second."""
+        """A pair of connected sockets. A byte sent to the first socket wakes the thread, which polls the second
+        socket."""
         self._asking.setblocking(False)  # once the run has ended, nobody reads these bytes
         self._closing = threading.Event()
         self._view_requested = threading.Event()
@@ -189,7 +194,7 @@ class LiveSource(LocalSource):
         self._grant_from_the_recording()
 
     def _grant_from_the_recording(self) -> None:
-        """Take further parts of the snapshot from the recording, because no hub answers once the run has ended."""
+        """Add requested parts to the snapshot from the recording, because no hub answers once the run has ended."""
         from ddpmon.recording.recorded import recorded_state
         from ddpmon.store.parts import with_parts
 
@@ -207,7 +212,9 @@ class LiveSource(LocalSource):
             self._view_requested.wait()
 
     def _see_to_the_run(self) -> None:
-        """Replace the run's supervisor if it was killed, so that the run's end is recorded, and tell the user."""
+        """If the run's supervisor was killed, start another one, so that the run's end is recorded, and show the user a
+        message.
+        """
         from ddpmon.launch.adoption import adopt_run
 
         if time.monotonic() < self._see_to_at:
@@ -231,13 +238,15 @@ class LiveSource(LocalSource):
             pass  # earlier requests are still queued for the hub
 
     def _pass_on(self, socket: zmq.Socket[bytes]) -> None:
-        """Send the queued questions to the hub. Drop those that cannot be sent, because nobody waits for an answer."""
+        """Send the user's queued requests for stacks and profiles to the hub. Drop requests that cannot be sent,
+        because no code waits for their answers.
+        """
         while self._questions:
             with contextlib.suppress(zmq.Again):
                 socket.send(encode(self._questions.popleft()), zmq.NOBLOCK)
 
     def _hear(self, socket: zmq.Socket[bytes]) -> None:
-        """Wait for the answer to a request; return without one when it is time to repeat the request."""
+        """Wait for the answer to a request. Return without an answer when it is time to repeat the request."""
         asked_at = time.monotonic()
         while not self._closing.is_set() and time.monotonic() - asked_at < ASK_AGAIN_S:
             ready = dict(self._poller.poll(POLL_MS))
@@ -264,7 +273,8 @@ class LiveSource(LocalSource):
             self.refused = ""
             newest = self._snapshot
             same = newest is not None and (newest.epoch, newest.version) == (answer.epoch, answer.version)
-            # The answer to an earlier request may arrive after a new request, whose answer then has the same version.
+            # The answer to an earlier request may arrive after a new request was sent. The answer to the new request
+            # then has the same version.
             if not same or self._sent_request != self._answered_request or answer != newest:
                 self._snapshot = answer
             self._answered_request = self._sent_request
@@ -277,7 +287,7 @@ class LiveSource(LocalSource):
             return
 
     def _check_for_the_end(self) -> None:
-        """Show the recording if the run ended and its hub can no longer report that."""
+        """Show the recording if the run has ended and its hub can no longer report the end."""
         if time.monotonic() - self._heard_at >= ASK_AGAIN_S:
             self._take_the_recording()
 

@@ -1,4 +1,4 @@
-"""The machine whose runs the dashboard lists: this one or another."""
+"""The machine whose runs the dashboard lists: this machine or another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Place(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the machine's name for messages; "" is this machine, where runs can also be started and changed."""
+        """Return the machine's name for messages; "" stands for this machine, where runs can also be started and
+        changed.
+        """
 
     def read(self) -> list[Listed]:
         """Return all runs on this machine, the latest first."""

@@ -33,7 +33,7 @@ class Tape(Protocol):
         """Pause or resume; start over if the recording is at its end."""
 
     def skip(self, by: int) -> None:
-        """Skip forward (1) or back (-1) by a fixed part of the recording."""
+        """Move forward (1) or back (-1) by a fixed part of the recording."""
 
     def step(self, by: int) -> None:
         """Move to the end of the next step (1) or of the previous step (-1), and pause there."""
@@ -46,7 +46,7 @@ class Tape(Protocol):
 
 
 class Source(Protocol):
-    """The source of a viewer's snapshots. No method blocks."""
+    """The source of a viewer's snapshots. Its methods never block."""
 
     @property
     def stoppable(self) -> bool:
@@ -57,26 +57,34 @@ class Source(Protocol):
         """Return the recording that is being played; None if the source shows the run's current or final state."""
 
     def snapshot(self) -> Snapshot | None:
-        """Return the newest snapshot: the same object until a new one arrives, and None before the first."""
+        """Return the newest snapshot, or None before the first. The result is the same object until a new snapshot
+        arrives.
+        """
 
     def request_view(self, view_request: ViewRequest) -> None:
         """Request the parts of the snapshot that only some screens show, for this and all later snapshots."""
 
     @property
     def refused(self) -> str:
-        """Return why the last answer is not a valid snapshot and is not shown; "" if the last answer is shown."""
+        """Return why the hub's last answer is not a valid snapshot; "" if the last answer is valid and is shown."""
 
     def silent_for(self) -> float:
         """Return the seconds since the hub's last answer; 0.0 for a recording or a run that has ended."""
 
     def trouble(self) -> str:
-        """Return a sentence about a problem between viewer and hub, such as a lost connection; "" if none."""
+        """Return a sentence about a problem between viewer and hub, such as a lost connection; "" if there is no
+        problem.
+        """
 
     def news(self) -> str:
-        """Return one message for the user, such as a failed request, and remove it; "" if there is none."""
+        """Return one message for the user, such as a failed request, and remove the message; "" if there is
+        no message.
+        """
 
     def logs(self) -> Log:
-        """Return the output of the ranks as far as it was written on the run's machine; always the same object."""
+        """Return the output of the ranks, as far as it is on the run's machine. The result is always the
+        same object.
+        """
 
     @property
     def askable(self) -> bool:
@@ -86,21 +94,23 @@ class Source(Protocol):
         """Ask ranks for their current stacks or for a profile; the answers arrive in later snapshots.
 
         Args:
-            ranks: The ranks to ask; all of them if empty.
-            profile_steps: Number of steps to profile instead; without `ranks`, those of a slow rank and of a peer.
-            peak_flops: If above 0, count the operations of one step instead, for a device with so many FLOP/s.
+            ranks: The ranks to ask; if empty, all ranks.
+            profile_steps: If above 0, profile this number of steps instead of asking for stacks. Without `ranks`,
+                profile a slow rank and one of its peers.
+            peak_flops: If above 0, count the floating-point operations of one step instead. The value is the device's
+                peak, in FLOP/s.
 
         """
 
     def stop(self, now: bool = False) -> None:
-        """Ask the run to stop, without waiting for its end; `now` skips the grace period."""
+        """Ask the run to stop, without waiting for the run's end. `now` skips the grace period."""
 
     def close(self) -> None:
         """Close the sockets and end the threads."""
 
 
 class LocalSource:
-    """Base of the sources of runs on this machine, which no connection separates from the run."""
+    """Base of the sources of runs on this machine, which read the run without a network connection."""
 
     def trouble(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""The source of a run that has ended: the final state in its recording."""
+"""The source of a run that has ended: the final state in the run's recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpmon.source.protocol import EndedSource
 
 
 class RecordedSource(EndedSource):
-    """The source of a run that has ended, as the dashboard showed the run at its end."""
+    """The source of a run that has ended. It shows the run as the dashboard did at the run's end."""
 
     tape = None
 
@@ -48,7 +48,9 @@ class RecordedSource(EndedSource):
                 self._snapshot = validated_snapshot(with_parts(self._snapshot, self._store, view_request))
 
     def _read_heat(self) -> None:
-        """Read the run's steps from the first one on, which only Heat needs. If that fails, the latest steps remain."""
+        """Replace the heat map of the latest steps by one of the whole run, which only the Heat screen needs. If
+        reading fails, the first map stays.
+        """
         from ddpmon.recording.recorded import read_whole_heat
 
         self._has_whole_heat = True
@@ -59,4 +61,4 @@ class RecordedSource(EndedSource):
         return self._log
 
     def close(self) -> None:
-        """Do nothing: no file or thread is left open."""
+        """Do nothing, because the source has no open file or thread."""

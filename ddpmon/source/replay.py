@@ -1,4 +1,6 @@
-"""The source of a replay: plays a recording through the same interface as a live run, with a cursor."""
+"""The source of a replay: plays a recording through the same interface as a live run. A cursor marks the current
+moment.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ PIECES = 60
 """Number of equal parts into which `skip` divides a recording."""
 BACK_S = 1.5
 LEAD_S = 1.0
-"""Seconds before the end of the first step at which a replay begins, because earlier the processes only start."""
+"""A replay begins this many seconds before the end of the first step. Before that, processes only start."""
 
 
 class ReplaySource(EndedSource):
@@ -48,7 +50,7 @@ class ReplaySource(EndedSource):
         self._view_request = ViewRequest()
         self._keys: list[tuple[str, int]] = []
         self._pressed = True
-        """True when a key moved the cursor, so that the snapshot at its new position is shown at once."""
+        """True when a key moved the cursor, so that the snapshot at the new position is shown at once."""
         self._closing = False
         self._turn = threading.Condition()
         self._thread = threading.Thread(target=self._play, name="ddpmon-replay", daemon=True)
@@ -99,7 +101,7 @@ class ReplaySource(EndedSource):
                 self._turn.notify()
 
     def logs(self) -> Log:
-        """Return the whole output wherever the cursor is, because the lines carry no time."""
+        """Return the whole output of the run, wherever the cursor is, because lines of output have no time."""
         return self._log
 
     def close(self) -> None:
@@ -115,7 +117,7 @@ class ReplaySource(EndedSource):
             self._turn.notify()
 
     def _move(self) -> None:
-        """Move the cursor to where it is now, given the speed and the time since the last move."""
+        """Advance the cursor by the time since the last move, times the speed."""
         now = time.monotonic()
         if not self._paused:
             self._at = min(self._end, self._at + (now - self._moved_at) * self._speed)
@@ -135,7 +137,9 @@ class ReplaySource(EndedSource):
             self._player.close()
 
     def _next(self) -> float | None:
-        """Wait until another moment of the recording is due, and return it; return None once the source is closed."""
+        """Wait until another moment of the recording is due, and return this moment. Return None once the source is
+        closed.
+        """
         with self._turn:
             self._move()
             while not self._closing and not self._pressed and self._shown == self._at:
@@ -167,7 +171,7 @@ class ReplaySource(EndedSource):
         return at + by * max(1.0, (self._end - self._begin) / PIECES)
 
     def _give_up(self, why: str) -> None:
-        """Pause the recording because it cannot be read, and show the reason in place of the verdict."""
+        """Pause the replay because the recording cannot be read, and show the reason in place of the verdict."""
         with self._turn:
             self._paused = True
         shown = self._snapshot or self._as_it_ended()
@@ -176,7 +180,9 @@ class ReplaySource(EndedSource):
         )
 
     def _as_it_ended(self) -> Snapshot:
-        """Return a snapshot for a recording that failed before any was shown: its end, or only the run's name."""
+        """Return a snapshot for a recording that could not be read before any snapshot was shown. It shows the run's
+        end or, if that cannot be read either, only the run's name.
+        """
         try:
             return validated_snapshot(self._player.snapshot_at(self._end))
         except (RecordingError, WireError):

@@ -1,4 +1,4 @@
-"""Lists all runs of this user, and caches what it has read of runs that have ended."""
+"""Lists all runs of this user. Runs that have ended are read once and then cached."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Listed:
 
     run: Run
     state: str
-    """The state that `Run.state` returns, or "stopping" or "unwatched"."""
+    """The state that `Run.state` returns, or "stopping", or "unwatched" for a job without ddpmon."""
     pid: int | None = None
-    """Process id for `ddpmon attach --pid`, if this is a job that trains without ddpmon; `run` then only describes it.
-    """
+    """Process id for `ddpmon attach --pid`, if this is a job that trains without ddpmon. `run` then only describes the
+    job."""
 
     @property
     def runs(self) -> bool:
@@ -35,11 +35,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class ListedVerdict:
-    """The verdict of a run that has ended; "" if it left no report."""
+    """The verdict of a run that has ended; "" if the run has no report."""
 
     sentence: str = ""
     brief: str = ""
-    """A shorter verdict, for places that show the state beside it."""
+    """A shorter verdict, for places that also show the run's state."""
 
 
 _NOT_YET = ListedVerdict(*["ddpmon is still writing its report"] * 2)
@@ -96,13 +96,14 @@ class AllRuns:
         return listed
 
     def verdict(self, listed: Listed) -> ListedVerdict:
-        """Return the verdict from the report of a run that has ended; an empty one if there is no report."""
+        """Return the verdict from the report of a run that has ended, or an empty verdict if there is no report."""
         run = listed.run
         if listed.runs:
             return ListedVerdict()
         cached = self._verdicts.get(run.id)
         if cached is None:
-            # Query this first: otherwise a report that is written in between would be cached as missing.
+            # Ask for the supervisor before reading the report. Otherwise a report that the supervisor writes in between
+            # would be cached as missing.
             comes = run.supervised()
             cached = _verdict(run)
             if not cached.sentence and comes:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ddpmon.runs import Run
 
 CHARTED = ("own", "loss", "step", "wait", "transfer", "samples", "gpu", "cpu")
-"""Quantities with a chart, in this order, if the run has them. Quantities that the script logs follow."""
+"""Quantities that get a chart if the run has them, in this order. Charts of quantities that the script logs follow."""
 MOST_CHARTS = 12
 MOST_POINTS = 512
 MOST_HEAT_ROWS = 256
 HEAT_COLUMNS = 256
 _BESIDE_FINDINGS = {"Why", "Next", "Also"}
-"""Labels of sentences that are left out, because the page shows their text with each finding."""
+"""Labels of the report's sentences that the page leaves out, because it shows their text with the findings."""
 
 
 @dataclass
@@ -60,12 +60,12 @@ def started(run: Run) -> list[tuple[str, str]]:
 
 
 def _date(at: float) -> str:
-    """Return a Unix time as text with its time zone, because the page may be read in another one."""
+    """Return a Unix time as text with its time zone, because the page may be read in another time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
 
 
 def views(shot: Snapshot, store: Any) -> Views:
-    """Return the data of a page's charts. store: the store that the snapshot was made from."""
+    """Return the data of a page's charts. store: the store from which the snapshot was made."""
     names = [name for name in CHARTED if name in shot.quantities]
     names += [name for name in shot.quantities if name.startswith("log:")]
     parts = Views()

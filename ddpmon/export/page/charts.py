@@ -33,9 +33,9 @@ COLOURS = dict(zip(PHASES, ("#cc79a7", "#56b4e9", "#0072b2", "#009e73", "#999999
 _INK, _BAND = "#0072b2", "#cfe6f7"
 _NOT_FINITE = 255
 _STEPS_OF_CELLS = 253
-"""Difference between the cell of the highest value and that of the lowest, which is 1."""
+"""Difference between the byte of a cell with the highest value and that of a cell with the lowest value, which is 1."""
 _HEAT = ((0.0, (242, 242, 242)), (0.25, (247, 208, 138)), (0.6, (230, 159, 0)), (1.0, (140, 45, 4)))
-"""(share of the highest value, RGB colour) of the heat map; colours in between are interpolated."""
+"""Colours of the heat map: (share of the highest value, RGB colour). Colours in between are interpolated."""
 _UNKNOWN = (255, 255, 255)
 MOST_BARS = 64
 _ROW = 24
@@ -61,7 +61,9 @@ def all_of(report: dict[str, Any], series: Sequence[SeriesView], heat: HeatView 
 
 
 def phases(ranks: list[dict[str, Any]]) -> Chart:
-    """Return a chart of each rank's phases. Of more than MOST_BARS ranks, it shows those with the most own time."""
+    """Return a chart of each rank's phases. If there are more than MOST_BARS ranks, it shows those with the most own
+    time.
+    """
     ordered = sorted(ranks, key=lambda rank: -(rank["own_ms"] or 0))[:MOST_BARS]
     ordered.sort(key=lambda rank: int(rank["rank"]))
     lengths = [sum(rank["phases_ms"][phase] or 0.0 for phase in PHASES) for rank in ordered]
@@ -204,7 +206,7 @@ def _percent(heat: HeatView, cell: int) -> float:
 
 
 def _peak(heat: HeatView, place: int) -> str:
-    """Return a text with the highest value of a row, and its step."""
+    """Return a text with the highest value of a row, and the step of this value."""
     cells = heat.cells[place * heat.columns : (place + 1) * heat.columns]
     known = [cell if 0 < cell < _NOT_FINITE else 0 for cell in cells]
     highest = max(known)

@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, BOTTOM = 70, 30, 8, 38
 """Margins around the plot, in px."""
 MOST_TICKS = 8
 TICK_INTERVALS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
-"""Possible distances between ticks on a time axis, in seconds. Longer ones are multiples of a day."""
+"""Possible distances between ticks on a time axis, in seconds. Longer distances are multiples of a day."""
 _LABEL = "#565f6b"
 _GRID = "#e4e8ec"
 
@@ -38,7 +38,7 @@ def text(words: str, x: float, y: float, anchor: str = "start") -> Markup:
 
 
 def hint(words: str) -> Markup:
-    """Return a tooltip, to be put into an SVG element."""
+    """Return a tooltip, which the caller puts into an SVG element."""
     return element("title", plain(words))
 
 
@@ -60,7 +60,8 @@ def ticks(low: float, high: float, distances: Sequence[float] = ()) -> list[floa
     Args:
         low: The lowest value.
         high: The highest value.
-        distances: Distances between ticks to choose from; then round multiples of the last one are tried.
+        distances: Distances between ticks to choose from. If all are too small, round multiples of the last distance
+            are tried.
 
     """
     span = high - low
@@ -110,7 +111,7 @@ class Plot:
         self.add("polygon", points=path, **attributes)
 
     def x_axis(self, title: str, written: Callable[[float], str], distances: Sequence[float] = ()) -> None:
-        """Draw ticks below the plot, and a title.
+        """Draw ticks below the plot, and the title of the axis.
 
         Args:
             title: Name and unit of the quantity.
@@ -142,7 +143,7 @@ def _range(values: tuple[float, float]) -> tuple[float, float]:
 
 
 def picture(cells: bytes, columns: int, palette: Sequence[tuple[int, int, int]]) -> str:
-    """Return a PNG as a data URL. cells: one pixel each, row by row, as an index into the palette."""
+    """Return a PNG as a data URL. cells: one byte per pixel, row by row, which is an index into the palette."""
     rows = b"".join(b"\0" + cells[first : first + columns] for first in range(0, len(cells), columns))
     header = struct.pack(">IIBBBBB", columns, len(cells) // columns, 8, 3, 0, 0, 0)
     colours = b"".join(map(bytes, palette))
