@@ -35,7 +35,7 @@ GOODBYES_S = 5.0
 
 
 class Stranger:
-    """A process that is not a child of this one, so that the kernel does not report its end to this process."""
+    """A process that is not a child of this process, so that the kernel does not report its end to this process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

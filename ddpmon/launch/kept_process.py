@@ -23,7 +23,8 @@ from ddpmon.runs import Process
 
 LONGEST_PAUSE_S = 30.0
 WELL_AFTER_S = 60.0
-"""Lifetime, in seconds, after which a process counts as healthy, and the pause before its next start is reset."""
+"""Lifetime of a process, in seconds, after which it counts as healthy. The pause before its next start is then reset.
+"""
 KILLED_S = 1.0
 """Longest wait, in seconds, for the end of a process that was sent SIGKILL."""
 

@@ -17,7 +17,7 @@ from ddpmon.launch.torchrun import NodeOptions, node_counts
 DEFAULT_PORT = "29500"
 """The default port of torchrun."""
 FIRST_PORT, PORTS = 10_000, 20_000
-"""Port range for the rendezvous: below the ephemeral ports of Linux, which begin at 32768."""
+"""First port for the rendezvous, and number of ports. The range is below Linux's ephemeral ports (from 32768 on)."""
 
 
 def nodes_from_environment(environment: Mapping[str, str]) -> NodeOptions | None:

@@ -91,7 +91,8 @@ class RunProcesses:
         number = signal.SIGTERM if catch else signal.SIGINT
         self._say(f"stop: {number.name}, {grace_s:g} s of grace")
         below = () if catch else processes.descendants(*(member.pid for member in members))
-        # Signal them one by one: as with Ctrl-C they all must get it, but their group has other processes, too.
+        # As with Ctrl-C, all these processes must get the signal. Their process group has other members, so signal each
+        # process by itself.
         for process in (*members, *(process for _, process in below)):
             processes.send_signal(process, number)
         if not heads:

@@ -187,7 +187,7 @@ class PlainFile:
         return data
 
     def _skip_hole(self) -> bool:
-        """Skip a hole; return whether there was one. Earlier drains and ranks that discard output leave holes."""
+        """Skip a hole in the file; return whether there was a hole. Earlier drains leave holes, as do ranks."""
         size = os.fstat(self._file).st_size
         page = -(-self._at // _PAGE) * _PAGE
         try:

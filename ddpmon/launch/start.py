@@ -37,7 +37,7 @@ def new_run(run_id: str, **fields: Any) -> runs.Run:
 
 
 def start_run(run: runs.Run, hub: GivenHub | None = None, stdin: int = subprocess.DEVNULL) -> runs.Run:
-    """Create the folders of a run and start its supervisor; return once that is up.
+    """Create the folders of a run and start its supervisor. Return once the supervisor is running.
 
     Args:
         run: The run, as `new_run` makes it.

@@ -101,7 +101,7 @@ def unsupported_requests(grace_s: float) -> list[str]:
 
 
 def without_unsupported(line: list[str]) -> list[str]:
-    """Return a command line of ddpmon without the options that this torchrun does not have."""
+    """Return a torchrun command line of ddpmon without the options that the installed torchrun does not have."""
     if _SHUTDOWN in known_options():
         return line
     end = line.index("--") if "--" in line else len(line)

@@ -111,7 +111,7 @@ class Account(ScriptNotes):
     # --- forward -----------------------------------------------------------------------------------------------
 
     def phase_fails(self, *_: object) -> None:
-        """Handle a forward that raised, which ends its phase too."""
+        """Handle a forward that raised, and end its phase."""
         self.clock.leave_phase()
 
     def forward_begins(self, model: int, samples: int, tokens: int) -> None:
@@ -204,7 +204,7 @@ class Account(ScriptNotes):
         clock.base = BACKWARD
 
     def backward_fails(self, *_: object) -> None:
-        """Handle a backward that raised, which ends its phase too."""
+        """Handle a backward that raised, and end its phase."""
         self._leave_backward()
 
     def _leave_backward(self) -> int:

@@ -91,7 +91,7 @@ class Buckets:
         self._hooks[model] = hook
 
     def backward_begins(self) -> None:
-        """Record where the gradients are stored before a backward changes that."""
+        """Record the address of each model's gradients, before a backward changes the addresses."""
         for hook in self._hooks.values():
             if hook is not None:
                 hook.remember_gradients()

@@ -71,7 +71,7 @@ def last_sequence_numbers() -> dict[str, int]:
 def timeouts_s(name: str = "") -> set[float]:
     """Return the timeouts after which torch ends the run, in each of this rank's process groups; empty if unknown.
 
-    This reads them anew each time, because a group's timeout can be changed. name: the only group to read; "" for all.
+    The timeouts are read at each call, because a script can change them. name: the only group to read; "" for all.
     """
     try:
         groups = list(dist.distributed_c10d._world.pg_names.items())[:MAX_GROUPS]

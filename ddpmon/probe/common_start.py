@@ -30,8 +30,8 @@ PLACE_INTERVAL_S = 0.25
 START_NOTE_AFTER_S = 10.0
 """Seconds without a place of rank 0 after which a rank adds a note that it waits for rank 0."""
 MAX_WAITING_NOTES = 50_000
-"""Largest number of notes that may wait for other ranks, enough for thousands of steps. It bounds the memory. Ranks
-that are so far apart do not synchronise in every step.
+"""Largest number of notes that may wait for other ranks. The limit bounds the memory, and is enough for thousands of
+steps. Ranks that are thousands of steps apart do not synchronise in every step.
 """
 NOT_IN_STEP = "the ranks do not synchronise in every step, so each rank counts steps from its own first step"
 NOT_TOLD = "ddpmon shows the steps of this machine as soon as ddpmon is attached to rank 0, too"

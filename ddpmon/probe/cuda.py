@@ -66,7 +66,7 @@ class HostCopy:
 
     @property
     def has_arrived(self) -> bool:
-        """Return whether the copy is done. This queries the driver and does not wait."""
+        """Return whether the copy is done. The call queries the driver and does not wait."""
         return self._event is None or bool(self._event.query())
 
 

@@ -103,7 +103,7 @@ class Dealer:
         return self._frames.popleft() if self._frames else None
 
     def wait_for_data(self, milliseconds: int) -> None:
-        """Wait until something arrives, for at most this long."""
+        """Wait until data arrives, for at most `milliseconds`."""
         waiting = select.poll()
         if self._usable() is not None and self._descriptor is not None:
             waiting.register(self._descriptor.number, select.POLLIN)

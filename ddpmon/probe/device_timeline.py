@@ -20,12 +20,12 @@ def has_passed(step: RawStep) -> bool:
 
 
 def steps_reached(steps: int, finished: Sequence[RawStep], current: Sequence[Mark]) -> list[int]:
-    """Return how many steps the device has finished, and how many marks it has passed in the next one.
+    """Return how many steps the device has finished, and how many marks of the next step it has passed.
 
     Args:
         steps: Number of steps that the host has finished.
         finished: Finished steps that were not read yet, the oldest first.
-        current: Marks of the step that the host is in.
+        current: Marks of the host's current step.
 
     """
     for place, step in enumerate(finished):

@@ -114,7 +114,7 @@ class EveryStep(Comparisons):
         self.record(Account.fetch_fails, self.hot.fetching)
 
     def backward_fails(self) -> None:
-        """Note that a backward raised, which ends its phase too."""
+        """Note that a backward raised, so that its phase ends."""
         if self._leave_backward():
             self.record(Account.backward_fails)
 

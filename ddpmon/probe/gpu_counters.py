@@ -26,7 +26,8 @@ THROTTLES = (
 MAX_NVML_WAIT_S = 0.25
 """Longest time in seconds that a sample waits for its values. A healthy driver answers in a few milliseconds."""
 UNANSWERED_SAMPLES = 5
-"""Consecutive samples without an answer after which the driver counts as hung. Its first answer takes seconds."""
+"""Consecutive samples without an answer after which the driver counts as hung. A healthy driver may need seconds for
+its first answer."""
 SLOW_SAMPLES = 10
 """Number of samples between two reads of the GPU's other processes and its ECC errors."""
 UNCORRECTABLE = "uncorrectable ECC errors"

@@ -81,7 +81,7 @@ class Outbox:
             self._records -= self._unacknowledged.popleft().records
 
     def send_again(self) -> None:
-        """Queue unacknowledged frames again, before all others, because the hub is a new one."""
+        """Queue unacknowledged frames again, before all other frames, because a new hub has replaced the old one."""
         self._waiting.extendleft(reversed(self._unacknowledged))
         self._unacknowledged.clear()
 

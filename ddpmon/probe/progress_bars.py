@@ -165,7 +165,7 @@ class _Bar:
             self._settle()
 
     def takes_many_steps(self, step: int, at: float) -> bool:
-        """Return whether an item takes many steps, as an epoch does: the count has not changed in tqdm's delay."""
+        """Return whether an item takes many steps, as an epoch does: the count stays the same beyond tqdm's delay."""
         since, changed_at = self._changed
         return step - since > _FEWEST and at - changed_at > 1 + 2 * self.last.lag_s and self.last.lag_items <= 1
 

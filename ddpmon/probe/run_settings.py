@@ -72,7 +72,7 @@ def _is_ours(path: str) -> bool:
 
 
 def leave_tail(rank: int, frames: Sequence[bytes]) -> bool:
-    """Write frames that no hub received into the run's folder for a later hub; return whether all were written."""
+    """Write frames that no hub received into the run's folder, for a later hub. Return whether all were written."""
     inside = private_folder(TAILS)
     if inside is None:
         return False

@@ -168,5 +168,5 @@ class ScriptNotes:
             )
 
     def trainer_counted(self, progress_at: Callable[[int], Progress], *_: object) -> None:
-        """Store a trainer's progress. progress_at: returns it, given the number of finished steps at this note."""
+        """Store a trainer's progress. progress_at: returns the progress; gets the number of steps finished so far."""
         self.loops.trainer = partial(progress_at, self.clock.step)

@@ -107,7 +107,7 @@ class StackSampler:
             self._look_at_readers(stack, had_gil=had_gil)
 
     def _look_at_readers(self, stack: Sequence[tuple[CodeType, int]], *, had_gil: bool) -> None:
-        """Sample the process that loads the next batch, if this stack shows that the training thread waits for it."""
+        """Sample the process that loads the next batch, if `stack` shows that the training thread waits for a batch."""
         passes, names = self._listener.passes, {code.co_qualname.partition(".")[0] for code, _ in stack}
         if LOADER_ITERATOR.rstrip(".") in names:
             pid, workers = passes.awaited_pid(), passes.worker_pids()

@@ -53,7 +53,7 @@ class HotPathState:
     fetching: int = 0
     """Id of the iterator that was fetched from last."""
     before_forward: bool = False
-    """True if hooks need the begin of each forward: for buckets, for a GPU's timeline, or for a digest."""
+    """True if every forward needs extra work before it begins: for buckets, or for a GPU's timeline."""
     depth: int = 0
     """Number of nested backward calls."""
     expecting: list[Replica] = field(default_factory=list)

@@ -20,7 +20,7 @@ from ddpmon.runs.visible_processes import PidSpace, Sight, here, is_local
 YEAR_10000 = 253_402_300_800.0
 """Unix time, in seconds, of the year 10000; a later value is not a date."""
 STOPPED_CODE = 130
-"""Exit code of a run that was stopped, in whichever way: the same as after Ctrl-C."""
+"""Exit code of a stopped run, however it was stopped. A shell reports the same code after Ctrl-C."""
 STARTING_RUN_S = 10.0
 """Age of a run, in seconds, up to which a run without a supervisor counts as starting."""
 ENTERING = "entering"

@@ -64,7 +64,7 @@ def _ask_ranks(source: Source, run: Run, rank: int | None) -> tuple[list[StackVi
     """Return each rank's stack, the ranks that answered just now, and the world size.
 
     Raises:
-        DdpmonError: No rank can be asked.
+        DdpmonError: No rank of the run can answer.
 
     """
     from ddpmon.messages import ViewRequest

@@ -117,7 +117,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _warn_near_bound() -> None:
-    """Print a line on stderr if the stored runs are near or over the limit in $DDPMON_KEEP, or if it is wrong."""
+    """Print a line on stderr if the stored runs are near or over the limit in $DDPMON_KEEP, or the limit is invalid."""
     from ddpmon.launch import removal
 
     try:
