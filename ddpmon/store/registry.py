@@ -97,7 +97,7 @@ class Registry:
 
     @property
     def unheard_ranks(self) -> list[int]:
-        """Return the ranks that are silent, never sent a message in this attempt, or whose step records are missing."""
+        """Return the ranks that are silent, that sent no message in this attempt, or whose step records are missing."""
         heard_at = max((process.heard_at for process in self.process_of_rank.values()), default=0.0) - UNHEARD_RANK_S
         return [
             rank

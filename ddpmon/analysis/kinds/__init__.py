@@ -47,7 +47,7 @@ _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind by its name; for one that only another version of ddpmon knows, a kind without properties."""
+    """Return a kind by its name. If this version of ddpmon does not know the name, return a kind without properties."""
     return _BY_NAME.get(name) or Kind(name=name)
 
 

@@ -75,7 +75,7 @@ def most_ranks(world: World, phase: int) -> Floats:
 
 
 def gradient_transfer(world: World) -> Floats:
-    """Return the transfer time [S] of the gradients' all-reduce in each step that no computation overlaps."""
+    """Return, for each step [S], the transfer time of the gradients' all-reduce that no computation overlaps."""
     transfer: Floats = world.exposed_ms.mean(axis=1) - world.exposed_wait_ms.mean(axis=1)
     return transfer
 

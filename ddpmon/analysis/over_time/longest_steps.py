@@ -44,5 +44,5 @@ class LongestSteps:
             del self.steps[MAX_KEPT:]
 
     def find_step(self, step: int) -> World | None:
-        """Return one of the kept steps by its number; None if it is not among them."""
+        """Return the kept step with a number; None if this step is not kept."""
         return next((kept for kept in self.steps if kept.step[0] == step), None)

@@ -1,4 +1,6 @@
-"""Detection of significant contrasts: estimates of how much the level of a series changed over its last steps."""
+"""Detection of significant contrasts. A contrast estimates by how much the level of a series changed in its last
+steps.
+"""
 
 from __future__ import annotations
 
