@@ -96,7 +96,7 @@ class _Named:
 
 
 def _snapshot(run: Run) -> Snapshot | None:
-    """Return the run's snapshot; None if its hub does not answer, or with an invalid message."""
+    """Return the run's snapshot; None if the run's hub does not answer or sends an invalid message."""
     with contextlib.suppress(DdpmonError):
         return snapshot_now(run, MAX_HUB_WAIT_S)
     return None

@@ -17,7 +17,7 @@ from ddpmon.messages.vocabulary import MAX_NAME, MAX_WORLD, Micros, Name, Pid, S
 from ddpmon.messages.wire import decode
 
 LINK = 3
-"""Version of the messages in this file."""
+"""Version of the messages between node hubs and the root hub."""
 MAX_ITEMS = 65_536
 """Largest number of items in a bundle."""
 MAX_SIGNAL, MAX_CODE = 64, 255

@@ -111,7 +111,7 @@ class Quantity(msgspec.Struct, frozen=True, dict=True):
     """True if `RankView.sample` has the quantity's mean over the last seconds of training instead of its latest
     value."""
     largest: bool = False
-    """True if merged samples keep the largest value instead of the mean."""
+    """True if a merged sample has the largest value of its samples instead of their mean."""
 
     @cached_property
     def get(self) -> Callable[[Measured], float | None]:

@@ -37,7 +37,7 @@ from ddpmon.store.processes import RankProcess
 from ddpmon.store.store import Store
 
 ASK_AGAIN_S = 1.0
-"""Shortest interval at which a rank is asked for missing batches."""
+"""Shortest interval in seconds at which the hub asks a rank for missing batches."""
 ALIKE_S = 1.0
 """Seconds from a failure until its event. Other ranks often fail in the same way a moment later, and one event then
 reports all of them."""
@@ -324,7 +324,7 @@ class Collector:
     def note_process_end(
         self, process: RankProcess, now: float, *, left: bool, end: End | None = None, steps: int = 0
     ) -> None:
-        """Note that a process of another node has ended.
+        """Record in memory that a process of another node has ended.
 
         Args:
             process: The process.

@@ -26,9 +26,9 @@ from ddpmon.recording import schema
 from ddpmon.recording.tables import HOUR_US, MINUTE_US, PRIMARY_KEYS, TABLES
 
 LARGEST_VALUE_FIELDS = frozenset({"time_us", *(row.field for row in SAMPLED if row.largest)})
-"""Fields of which merged samples keep the largest value instead of the mean."""
+"""Fields in which a merged sample has the largest value of its samples instead of their mean."""
 LAST_VALUE_FIELDS = frozenset({"gpu_throttled", "loader_workers", "loader_pinned"})
-"""Fields of which merged samples keep the last value."""
+"""Fields in which a merged sample has the last value of its samples."""
 
 TRAINED = "(last_step > 0 OR EXISTS (SELECT 1 FROM step_blocks WHERE process = processes.id))"
 """SQL condition that the process of a row of `processes` has steps."""

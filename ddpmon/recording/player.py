@@ -22,7 +22,8 @@ from ddpmon.store.store import Store
 from ddpmon.store.view import snapshot
 
 TICKS_MOST = 100
-"""Largest number of ticks in one move. In a longer move, the state is computed at longer intervals."""
+"""Largest number of times that the run's state is computed during one move. In a long move, the intervals between them
+are longer."""
 MARK_S = 5.0
 """Shortest interval in seconds between two marks, which are moments from which playing can continue."""
 MARKS_MOST = 2000

@@ -41,7 +41,7 @@ def nearest_point(seconds: Sequence[float], span: tuple[float, float], at: float
 
 
 def moment_of(x: int, span: tuple[float, float], columns: int) -> float:
-    """Return the time in the middle of a column of cells."""
+    """Return the time in the middle of a column of character cells."""
     return span[0] + (x + 0.5) / columns * (span[1] - span[0])
 
 

@@ -78,7 +78,7 @@ class Frame:
     """Seconds by which the newest snapshot is newer than the shown snapshot; None if the screen is not frozen."""
     can_stop: bool = False
     stopping: bool = False
-    """True if the run was asked to stop, from here or elsewhere."""
+    """True if the run was asked to stop, by this dashboard or by another process."""
     readonly: bool = False
     """True if this viewer may not stop any run."""
     notice: str = ""

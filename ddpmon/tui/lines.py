@@ -190,7 +190,7 @@ def paragraph(text: str, width: int, role: str = "text", first: Line | None = No
 
 
 def pane_title(text: str, width: int, legend: Line | None = None) -> Line:
-    """Return the rule that opens a pane: ─loss, 15 min────────."""
+    """Return the horizontal line with the title at the top of a pane: ─loss, 15 min────────."""
     line: Line = [("─", "rule"), (cut_text(text, max(0, width - 1)), "title")]
     if legend and line_width(line) + line_width(legend) + 3 <= width:
         line += [("   ", "rule"), *legend]

@@ -36,7 +36,7 @@ _STYLES = {
     "band": ("on #263242", "on #dbe5ee", ""),
     "select": ("on #22344a", "on #cfe1f0", "reverse"),
 }
-"""Style of each role on dark, on light, and in the terminal's own sixteen colours.
+"""Style of each role on a dark background, on a light background, and in the terminal's own sixteen colours.
 
 With sixteen colours, roles that signal nothing use the terminal's own foreground colour, because bright black is
 invisible in some colour schemes."""

@@ -16,7 +16,7 @@ LEGEND: Line = [
 
 
 _SENT_BY_LAUNCHER = frozenset({"SIGTERM", "SIGINT"})
-"""Signals that torchrun sends to the other ranks once one has failed."""
+"""Signals that torchrun sends to the other ranks once one rank has failed."""
 
 
 def has_failed(rank: RankView) -> bool:
@@ -52,7 +52,7 @@ def state_grade(rank: RankView) -> tuple[int, str, str]:
 
 
 def accused_ranks(snapshot: Snapshot) -> frozenset[int]:
-    """Return the ranks that a finding names as the problem. A finding about all ranks singles out none."""
+    """Return the ranks that a finding names as the problem. A finding about all ranks singles out no rank."""
     most = max(1, snapshot.run.world_size - 1)
     findings = [f for f in snapshot.findings if f.severity != "info" and f.is_lasting and len(f.ranks) <= most]
     return frozenset(rank for finding in findings for rank in finding.ranks)

@@ -134,7 +134,7 @@ class Watched:
         self._stopping.add(self._name(other))
 
     def stop_asked(self, other: Run | None = None) -> bool:
-        """Return whether a run was asked to stop, from here or elsewhere."""
+        """Return whether a run was asked to stop, by this dashboard or by another process."""
         if self._name(other) in self._stopping:
             return True
         return self.grace_left_s is not None if other is None else other.stopping

@@ -28,7 +28,7 @@ from textual.widgets import OptionList
 class Abstract(_MessagePumpMeta, ABCMeta):
     """Metaclass of widgets and screens that cannot be instantiated while an abstract method is missing.
 
-    Textual's classes have a metaclass of their own, with which ABCMeta alone would conflict.
+    Textual's classes have a metaclass of their own. ABCMeta alone would conflict with that metaclass.
     """
 
 

@@ -145,7 +145,7 @@ class Chooser(Overlay[str]):
 
     @abstractmethod
     def wanted_size(self) -> tuple[int, int]:
-        """Return the columns and lines of the box if the terminal is large enough."""
+        """Return the size of the box, in columns and lines, on a terminal that is large enough."""
 
     def on_mount(self) -> None:
         self.on_resize()

@@ -36,7 +36,7 @@ def why_no_buckets(snapshot: Snapshot) -> str:
 
 
 class Hint(Pane):
-    """A hint at the key that shows buckets, or at the option that records them."""
+    """A line that names the key that shows the buckets, or the option that records buckets."""
 
     buckets_shown = False
 

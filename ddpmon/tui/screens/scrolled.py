@@ -17,7 +17,7 @@ from ddpmon.tui.widgets.scrolling import ScrollingPane
 
 
 class Text(ScrollingPane):
-    """A text with the keys that scroll it."""
+    """Base of the panes that show one text, which the user can scroll."""
 
     @abstractmethod
     def lines(self, frame: Frame, width: int) -> list[Line]:

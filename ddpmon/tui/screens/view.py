@@ -114,7 +114,7 @@ class View(Screen[None], metaclass=Abstract):
         """Return the places of the panes in the room between the head and the keys. The other panes are hidden."""
 
     def share_out(self) -> None:
-        """Set the place of every pane for the current size of the screen."""
+        """Compute and set the place of every pane for the current size of the screen."""
         width, height = self.app.size
         head, keys = head_and_key_lines(width, height)
         boxes = {self.head: Box(0, -head, width, head), self.keys: Box(0, height - head - keys, width, keys)}

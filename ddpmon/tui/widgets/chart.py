@@ -28,7 +28,7 @@ IN_EVERY_SNAPSHOT = ("loss", "own")
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve on a chart, with its values and its role; a later curve is drawn over an earlier one."""
+    """A curve on a chart, with its values and its colour role. A later curve is drawn over earlier curves."""
 
     values: curves.Curve
     role: str

@@ -47,7 +47,7 @@ class RankColumn:
     """True if the column is shown only when a rank has a GPU."""
 
     def cell(self, rank: RankView, digits: int) -> str:
-        """Return a rank's value as text in this column's width."""
+        """Return a rank's value as text, as wide as this column."""
         value = self.value(rank)
         if value is None or isinstance(value, str):
             return self.place(value or numbers.NONE)

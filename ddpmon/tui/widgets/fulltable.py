@@ -102,7 +102,7 @@ class FullTable(RankTable):
 
     @staticmethod
     def _strip_width(width: int) -> int:
-        """Return the strip's width in columns; 0 if the strip would displace more important numbers."""
+        """Return the width in columns of a rank's history; 0 if the history would displace more important numbers."""
         return 0 if width < _STRIP_FROM else min(_STRIP_MOST, _STRIP_LEAST + (width - _STRIP_FROM) // 4)
 
     @property
@@ -117,7 +117,7 @@ class FullTable(RankTable):
 
     @staticmethod
     def _strip_head(snapshot: Snapshot, width: int) -> str:
-        """Return the strip's scale, and the number of steps that it covers."""
+        """Return the heading of the histories: their scale, and the number of steps that they cover."""
         view = snapshot.strips
         if view is None or not view.courses:
             return ""

@@ -26,7 +26,7 @@ _GAP = 1
 
 
 def share(cell: int) -> float:
-    """Return the position of a cell on its scale, from 0 to 1."""
+    """Return the position of a cell's value on the scale, from 0 to 1."""
     return (min(cell, MOST) - LEAST) / (MOST - LEAST)
 
 

@@ -176,7 +176,7 @@ class Pane(Widget, metaclass=Abstract):
     def _style(self, role: str) -> Style:
         """Return the style of a role on this widget's background.
 
-        Textual's line API does not inherit the background, so every segment carries it.
+        Textual's line API does not inherit the background, so the style of every segment includes it.
         """
         style = self._styles.get(role)
         if style is None:

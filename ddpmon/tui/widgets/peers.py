@@ -128,7 +128,7 @@ _OVER = 9
 LABEL_WIDTH = NAME + 2 * NUMBER + _OVER + 2
 """Width of the name and the numbers in columns."""
 _LEAST_ROOM = 12
-"""Minimum width of a strip in columns."""
+"""Minimum width in columns of a rank's history, drawn as a strip of blocks."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def strip(row: Course, over: float | None, width: int) -> tuple[Line, Line, bool
         width: Columns.
 
     Returns:
-        The rank's strip, its peers' strip, and whether any column is marked.
+        The rank's history, its peers' history, and whether any column is marked.
 
     """
     unit = (row.high - row.low) / (MOST - LEAST)
@@ -215,12 +215,14 @@ class _Table:
     digits: int
     """Number of decimals of milliseconds."""
     room: int
-    """Width of a strip in columns."""
+    """Width in columns of a rank's history, drawn as a strip of blocks."""
     alone: bool
     """True if there is no other rank."""
 
     def lines(self, row: _Row, compared: Compared, past: Course | None) -> list[Line]:
-        """Return a row's numbers and strip, and its peers' strip below if the two differ."""
+        """Return a row's numbers and history. If the rank clearly differs from its peers, add a line with their
+        history.
+        """
         name, unit, excess = row.quantity.name, row.quantity.unit, compared.excess
         text: Callable[[float | None], str] = self._ms if unit == MS else value_formatter(unit)
         slows = name == "own" or name in OWN_PHASES

@@ -25,7 +25,7 @@ _SPLIT_LEAST = 24
 """Minimum width in columns of the bar of a step's phases."""
 _SPLIT_ROOM = 42
 """Width in columns that a wide screen reserves for the bar of a step's phases. The least important columns are dropped
-for it."""
+to make this room."""
 BY_RANK = Sort("by rank", "rank")
 SORTS = (
     Sort("slowest first", "own", trouble_first=True),
