@@ -181,7 +181,7 @@ def _quantity(value: float | None, sign: str = "") -> str:
 
 
 def _count(value: float | None, sign: str = "") -> str:
-    """Return a number without a fraction, if it has none."""
+    """Return a number as text; a whole number has no decimals."""
     whole = value is not None and value.is_integer() and abs(value) < 1e7
     return f"{value:{sign},.0f}" if whole else _quantity(value, sign)
 

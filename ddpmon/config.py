@@ -233,7 +233,7 @@ def _fits(setting: Setting, value: object, themes: Mapping[str, Any]) -> bool:
 
 
 def apply(environ: MutableMapping[str, str]) -> None:
-    """Set the environment variables for which the file has a value and the environment has none."""
+    """Set each environment variable that is not set yet and for which the config file has a value."""
     for setting in SETTINGS:
         value = current().values.get(setting.name) if setting.variable else None
         if value is not None and setting.variable not in environ:

@@ -1,8 +1,8 @@
 """Reads facts about processes from /proc for all of ddpmon. Standard library only.
 
 A process may end at any moment, or belong to another user and not be readable. Then every function returns None, 0 or
-an empty value. Each rank reads several files once a second, with cold CPU caches: system calls take half the time that
-psutil needs there. proc_pid_stat(5) and related pages describe the files.
+an empty value. Each rank reads several files once a second, with cold CPU caches. Direct system calls take half the
+time of psutil then. proc_pid_stat(5) and related pages describe the files.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def exists(pid: int) -> bool:
 
 
 def stat(pid: int | str) -> Stat | None:
-    """Return a process's state, relatives and use of resources. pid: also "self/task/ID" for a thread of this one."""
+    """Return a process's state, relatives and use of resources. pid: or "self/task/ID" for a thread of this process."""
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # The name before this may contain any character.
     if len(fields) < _STAT_FIELDS:
         return None

@@ -32,7 +32,7 @@ _STRONG = frozenset(
 _WEAK = frozenset(
     {"token", "key", "apikey", "pwd", "pw", "pass", "auth", "bearer", "jwt", "cookie", "sig", "signature"}
 )
-"""Words that name a secret only as the last word of a name: `api_key` is one, `key_dim` is not."""
+"""Words that mark a name as a secret only if they are its last word: `api_key` is a secret, `key_dim` is not."""
 _JOINED = (*sorted(_STRONG), "apikey", "accesskey", "secretkey", "privatekey", "accesstoken", "authtoken")
 """Endings that mark a name written as one word, such as PGPASSWORD, as a secret."""
 _ABOUT = frozenset(

@@ -349,7 +349,7 @@ class Supervisor(Supervising):
 
 
 def main() -> None:
-    """Become, in a process of its own, the supervisor recorded in run.json, and supervise the run."""
+    """Detach from the starting process, enter this process in run.json as the supervisor, and supervise the run."""
     file, takes_over, _ = become_supervisor("ddpmon.attach.supervisor", ATTACH_SIGNALS, say)
     Supervisor(file, takes_over).supervise()
 

@@ -27,7 +27,7 @@ def find(name: str | None) -> Run:
 
 
 def latest_running() -> Run | None:
-    """Return the latest run that is still running, preferably one of this machine; None if no run is."""
+    """Return the latest run that is still running, preferably a run of this machine; None if no run is running."""
     from ddpmon.launch import run_processes
 
     going = [

@@ -1,6 +1,6 @@
 """Checks the Python and the torch that ranks will use, and whether the probe starts in ranks.
 
-A separate interpreter examines torch. It is started as a rank is, with the probe's folder on its PYTHONPATH.
+A separate interpreter examines torch. ddpmon starts this interpreter like a rank, with the probe on its PYTHONPATH.
 """
 
 from __future__ import annotations

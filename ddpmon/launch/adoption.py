@@ -1,8 +1,8 @@
-"""Gives a run whose supervisor was killed or stopped a working supervisor. Every command that acts on a run calls this.
+"""Repairs a run whose supervisor was killed or stopped. Every command that acts on a run calls this module first.
 
-A supervisor that a signal stopped is continued. A killed one is replaced by a successor, which watches the run to its
-end, restarts its hub if necessary, and determines the exit code if it can. If several commands do this at once, only
-one successor gets the run's lock.
+A supervisor that a signal stopped is continued. A supervisor that was killed is replaced by a successor. The successor
+watches the run to its end, restarts the hub if necessary, and determines the exit code if possible. If several commands
+start a successor at once, only one of the successors gets the run's lock.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class RunFile:
         self._reserve = self._folder / "run.json.reserve"
 
     def reserve_space(self) -> None:
-        """Reserve disk space for recording the end. Raise OSError if there is none."""
+        """Reserve disk space for recording how the run ended. Raise OSError if the disk is full."""
         size = len(runs.text(self.run).encode()) + GROWTH_BYTES
         try:
             with open(os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

@@ -218,7 +218,7 @@ class Supervisor(Supervising):
         return [process for process, _ in jobs.members(self.run.id)] if self.run.job else []
 
     def _lets_nobody_join(self) -> bool:
-        """Return whether no member of the job is left and none can join any more."""
+        """Close the run to further members of the job. Return False if a member is still alive or may be joining."""
         if not self.run.job:
             return True
         try:

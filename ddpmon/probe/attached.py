@@ -50,7 +50,7 @@ def disarm(reply: str) -> None:
 
 
 def _when_quiet(reply: str, act: Callable[[], None]) -> None:
-    """Call `act` at the next suitable moment, and answer with the error if it raises one."""
+    """Call `act` at the next moment at which the training may be interrupted. If it raises, answer with the error."""
 
     def refuse(error: Exception) -> None:
         expected = isinstance(error, _CannotWatchError)

@@ -109,7 +109,7 @@ class CommonStart:
 
     def _places(self, identity: Identity, first: int) -> list[int] | None:
         """Write this rank's place for the others, and return all places; None if the run has no folder here."""
-        # Ranks that the launcher restarted are new processes, which agree anew.
+        # Ranks that the launcher restarted are new processes, which need a new agreement and a new folder.
         folder = private_folder(f"{START_FOLDER}-{identity.facts.restart}")
         if folder is None:
             return None

@@ -115,7 +115,7 @@ class RivalSearch:
     def _programs(
         self, before: Mapping[int, proc.Stat], after: Mapping[int, proc.Stat], took: float, mine: set[int]
     ) -> list[CpuProgram]:
-        """Return the programs that used these cores between two readings."""
+        """Return the programs that used the rank's cores between two readings."""
         used = {
             pid: (times.own_ticks - before[pid].own_ticks) * _TICK_S / took
             for pid, times in after.items()

@@ -45,7 +45,7 @@ ALONE_CAUSE = "ddpmon cannot find the other machines, so each machine shows only
 
 
 def node_key(node: int) -> str:
-    """Return the key of the card of a node's hub in the store."""
+    """Return the store's key for the card of a node's hub."""
     return f"ddpmon/node/{node}"
 
 

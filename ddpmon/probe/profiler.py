@@ -216,7 +216,7 @@ class Profiler:
         return profile
 
     def _giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper around a function of torch that ends our profile before the script's profiler starts."""
+        """Return a wrapper of a torch function that ends ddpmon's profile before the script's profiler starts."""
 
         def start(*arguments: Any, **named: Any) -> Any:
             if get_ident() == self._listener.hot.thread:

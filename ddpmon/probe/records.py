@@ -52,8 +52,8 @@ class Mark:
 
 Reduction = tuple[int, Sequence[int], int, DeviceEvent | None, int | None]
 """A model's reduced gradients: total bytes; the nanoseconds until each gradient was ready (empty if unknown); the host
-time from which these count; the device event of the last gradient; the model's number, if it was in evaluation mode and
-has layers that differ in that mode, else None.
+time from which these nanoseconds count; the device event of the last gradient; the model's number. The number is None
+unless the model was in evaluation mode and has layers that differ in that mode.
 """
 
 

@@ -72,7 +72,7 @@ class ScriptNotes:
         self._fetch_began = self.clock.enter_phase(DATA)
 
     def workers_awaited(self, *_: object) -> None:
-        """Count the wait for the first batch of new workers as a pause, because they are still starting."""
+        """Count the wait for the first batch of new workers as a pause, because the workers are still starting."""
         self._awaits_workers = True
         self.pause_begins(STARTING_WORKERS)
 

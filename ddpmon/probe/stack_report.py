@@ -109,7 +109,7 @@ class StackReporter:
         self._longest_ns = max(self._longest_ns, length_ns)
 
     def is_due(self, now: float) -> bool:
-        """Return whether to send the stack: the hub requested it, or the step takes far longer than any before."""
+        """Return whether to send the stack: the hub requested it, or the step takes far longer than earlier steps."""
         return self._asked or (now - self._reported_at >= OVERDUE_INTERVAL_S and self._overdue())
 
     def _overdue(self) -> bool:

@@ -110,7 +110,7 @@ class StepClock(PauseClock):
             self.unused_data.clear()
 
     def _evaluated_between(self, batches: list[Fetched], end: int, last: int) -> None:
-        """Count a time as an evaluation in which the script read a loader to its end and did not train.
+        """Count as an evaluation the time in which the script read a loader to its end without training.
 
         Args:
             batches: Batches of that loader.

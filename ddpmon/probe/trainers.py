@@ -50,7 +50,7 @@ def _transformers(listener: Listener) -> Callable[[Any, tuple[Any, ...]], None]:
 
 
 def _counted(event: object, done: object, most: object, epochs: object, epoch: object, step: int) -> Progress:
-    """Return the progress in a TrainerState. step: number of steps that ddpmon had counted at the event."""
+    """Return the progress from the fields of a TrainerState. step: number of steps that ddpmon counted until then."""
     made, limit, passes = _count(done), _count(most), _count(epochs)
     total = None if made is None or not limit else step + limit - made
     if passes is None or not isinstance(epoch, (int, float)) or not 0 <= epoch <= passes:

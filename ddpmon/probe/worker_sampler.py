@@ -22,7 +22,7 @@ from ddpmon.probe.records import DATA
 STARTED_BY = "torch/utils/data/_utils/worker.py:"
 """Start of the frame of torch's worker loop. Frames outside of it only started the worker."""
 SIBLING_EVERY = 4
-"""Number of samples of which one is taken of a worker that the rank does not wait for."""
+"""Every fourth sample is taken from a worker that the rank does not wait for."""
 MAX_WORKER_DUMP_BYTES = 1 << 16
 MAX_SAMPLE_FILE_BYTES = 1 << 20
 """File size in bytes at which sampling ends, in case other programs send the signal too and the file keeps growing."""

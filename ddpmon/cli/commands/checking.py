@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WELL, NEEDS_A_LOOK, FAILED_OR_GONE = range(3)
 PIPED_TABLE_COLUMNS = 200
-"""Width of the rank table in a pipe or a file: all columns fit, and the bars take the rest."""
+"""Width, in characters, of the rank table in a pipe or a file. All columns fit, and bars fill the remaining width."""
 
 
 @click.command()
