@@ -18,7 +18,8 @@ from ddpmon.store.processes import RankProcess
 MAX_GATHER_S = 6.0
 GATHER_S_PER_PROCESS = 1 / 128
 """Seconds for which steps are gathered, per process. A block takes as long to write as a row, however many steps it
-has, so larger blocks are cheaper. Up to 64 ranks are written with every tick of the hub."""
+has, so larger blocks are cheaper. The hub writes every half second, so with up to 64 ranks each write includes their
+steps."""
 LARGE_ROWS = 1 << 17
 """Number of queued rows from which on the queue is written without further delay: some 14 MB."""
 MAX_HELD_ROWS = 1 << 19

@@ -12,7 +12,7 @@ from ddpmon.tui.lines import Line, cut_sentence, cut_text, line_text, line_width
 from ddpmon.tui.views import title
 
 _HUB_STARTS_S = 10.0
-"""Seconds after which the hub's first answer is late enough to tell the user."""
+"""Seconds without the hub's first answer after which the user gets a message."""
 _Item = tuple[int, Line]
 """(drop order, pieces): if space is short, the item with the highest drop order is dropped first."""
 

@@ -66,7 +66,7 @@ class RankColumn:
 
 
 def _measured(name: str, width: int, *, role: str = "text", up: bool = False, accused: bool = False) -> RankColumn:
-    """Return a column for the quantity with this name in QUANTITIES."""
+    """Return a column that shows the quantity with this name."""
     row = QUANTITIES[name]
     written = cell_formatter(row.unit)
     text = numbers.aligned_ms if row.unit == MS and name != "gc" else lambda value, _: written(value)

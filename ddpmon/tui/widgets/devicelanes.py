@@ -124,7 +124,7 @@ class DeviceLanes(SampledLanes):
 
 
 class RankLanes(DeviceLanes):
-    """The lanes of one rank, below its details on Inspect."""
+    """The lanes of one rank, below the rank's details on the Inspect screen."""
 
     def __init__(self) -> None:
         super().__init__(whole_width=True)

@@ -175,7 +175,7 @@ class DeviceList(RankTable):
 
 
 def _worst(group: Machine, trouble_of: Mapping[int, Trouble]) -> list[RankView]:
-    """Return the ranks that a folded host lists separately. At least one rank remains for the host's own line."""
+    """Return the ranks of a folded host that get lines of their own. At least one rank is left for the host's line."""
     wrong = [rank for rank in group.ranks if rank.rank in trouble_of]
     if len(wrong) <= min(_WRONG_MOST, len(group.ranks) - 1):
         return wrong

@@ -12,7 +12,7 @@ from ddpmon.tui.widgets.columns import Sort, decimals, fit_columns
 from ddpmon.tui.widgets.ranktable import BY_RANK, Layout, RankTable, Tail
 
 _SHOWN = {"rank": 0, "host": 4, "wait": 2, "transfer": 3, "late": 16, "critical": 15}
-"""The columns. In a narrow table the column with the highest number is dropped first, as in `columns.MEASURED`."""
+"""The columns of the table. In a narrow table, the column with the highest number is dropped first."""
 _BAR_LEAST = 12
 _LEGEND: Line = [("╌ wait ", "wait"), (" ═ transfer ", "comm")]
 
