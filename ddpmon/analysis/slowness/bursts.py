@@ -153,10 +153,9 @@ def hidden_since(
 def begins_as_noise(rows: RunRows, values: Floats, begin: int, end: int) -> bool:
     """Return whether ranks that seem slow from a row on may only be noisier than before.
 
-    Noise makes the excess vary, but a slowdown adds the same time to each step. The size of the noise is measured as
-    the scatter of the values around their trend, and its duration by the correlation of neighbouring values. The noise
-    counts as grown if it was smaller in at least a quarter of the earlier rows. It may have grown before the ranks seem
-    slow.
+    Noise makes the excess vary, but a slowdown adds the same time to each step. The size of the noise is the scatter of
+    the values around their trend. Its duration follows from the correlation of neighbouring values. Noise counts as
+    grown if it was smaller in a quarter of the earlier rows, because it may have grown before the ranks seem slow.
 
     Args:
         rows: The run.
