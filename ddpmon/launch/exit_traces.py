@@ -43,7 +43,7 @@ class Stranger:
         """A pidfd, which becomes readable when the process ends; -1 if there is none."""
         with contextlib.suppress(OSError):
             self.descriptor = os.pidfd_open(process.pid)
-        # A process without permission to read this sees 0 in place of the exit code.
+        # Without permission to read the process, the kernel shows 0 in place of its exit code.
         self._readable = proc.descriptors_readable(process.pid)
         if not process.alive() and self.descriptor >= 0:  # By now the pid may belong to another process.
             os.close(self.descriptor)

@@ -122,8 +122,8 @@ def when_imported(
 ) -> None:
     """Install hooks into a class once the script has imported it; never import it.
 
-    When a model or optimizer is set up, the script has imported the library that trains it. Names in other libraries
-    are looked up, and may be missing.
+    The class is looked up when a model or an optimizer is set up, because the script has imported its training library
+    by then. The class or the method may be missing in other versions of the library.
 
     Args:
         listener: Calls the functions in its `on_set_up` whenever something is set up.

@@ -25,7 +25,7 @@ another. Then each update is a step.
 MAX_PARTS = 512
 """Number of synchronisations without an update after which each synchronisation ends a step."""
 IN_BACKWARD = "in backward"
-"""Key that stands for all optimizers whose `step` a hook calls during backward. They count as one optimizer."""
+"""Key of the optimizers that step during backward, in a hook. All such optimizers count as one optimizer."""
 
 
 class Update(NamedTuple):

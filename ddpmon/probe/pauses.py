@@ -46,7 +46,7 @@ class Pauses:
         return list(self._optimizers)
 
     def ids_sharing_parameters(self, optimizer: Any) -> list[int]:
-        """Return the ids of other optimizers that share parameters with this one, such as one that wraps it."""
+        """Return the ids of other optimizers that share parameters with `optimizer`, such as its wrapper."""
         mine = set(map(id, parameters_of(optimizer)))
         others = [one for one in self._optimizers if one is not optimizer]
         return [id(one) for one in others if not mine.isdisjoint(map(id, parameters_of(one)))]

@@ -113,7 +113,7 @@ class Profiler:
             self._syncs += [sync for part in parts(raw) for sync in part.syncs if self._begin <= sync.arrival]
 
     def utilization(self, step: Step) -> list[Scalar]:
-        """Return the step's model FLOPs utilization; [] if it was not requested, or the script logs its own."""
+        """Return the step's model FLOPs utilization; [] if nobody requested it, or the script calls `ddpmon.flops`."""
         if self._counted is None or not step.length_us or api.counts_flops():
             return []
         flops, peak = self._counted

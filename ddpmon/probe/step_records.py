@@ -127,7 +127,7 @@ class StepRecords:
         return loss, {}
 
     def _fed(self, whole: RawStep, backwards: int) -> tuple[int, int]:
-        """Return the samples and tokens of a step: those passed to its model. Of several models, the smallest counts.
+        """Return the samples and tokens of a step: those passed to its model. Of several models, the fewest count.
 
         Fetched batches count only if no inputs were counted, or if a model is called more often than it is trained: a
         critic sees real and generated images, and a siamese network two images per sample. Otherwise they do not count,
