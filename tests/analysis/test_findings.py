@@ -3,7 +3,8 @@
 import pytest
 
 from ddpmon.analysis.evidence import BadLoss, Evidence
-from ddpmon.messages import OWN_PHASES
+from ddpmon.analysis.verdict import ended_sentence, running_sentence
+from ddpmon.messages import OWN_PHASES, Loader, Setup
 from tests.findings import judged
 from tests.worlds import own_times, world_with
 
@@ -25,6 +26,16 @@ def test_a_persistent_straggler_is_named_with_its_phase_cost_and_gain(rank, phas
     assert finding.text.startswith(f"rank {rank} is slow: +")
     assert len(finding.text) <= 76
     assert finding.advice
+
+
+def test_a_slow_rank_comes_before_a_mistake_whose_cost_is_not_measured():
+    own = own_times(80, 2, noise=0.02)
+    own[:, 1, 0] += 60
+    setups = {rank: Setup([Loader(0, repeats=2)]) for rank in range(2)}
+    found = judged(world_with(own), Evidence(world_size=2, setups=setups))
+    assert [finding.kind for finding in found] == ["straggler", "same_order"]
+    assert running_sentence(found, None).text.startswith("rank 1 is slow: ")
+    assert ended_sentence("done", found, 80, 9.0, None).findings == (found[0],)
 
 
 def test_too_few_steps_tell_nothing():

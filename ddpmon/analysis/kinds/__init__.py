@@ -1,4 +1,7 @@
-"""The kinds of findings, in the order in which findings are listed. Each file has a kind or a family of kinds."""
+"""The kinds of findings, in the order in which findings are listed. Each file has a kind or a family of kinds.
+
+First come kinds that end or spoil a run, then those with a measured cost, and then those without one.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,10 @@ from ddpmon.messages import Finding
 KINDS: tuple[Kind, ...] = (
     *(rank_failed, restart_loop, hang, timeout_near, uneven_batches, loss_not_finite),
     *(replicas_differ, gradients_not_synchronised, parameters_not_reduced, parameters_not_updated),
-    *(samplers_disagree, same_order, learning_rates_differ, independent_copies, same_data),
-    *(trains_in_eval, updates_skipped, learning_rate_zero, gpu_error),
+    *(learning_rates_differ, independent_copies, same_data, updates_skipped, learning_rate_zero, gpu_error),
     *(*LATE, slow_link, moving_straggler, run_slowed, data_bound, gc_pauses, loss_diverged, communication_bound),
     *(needless_reductions, unused_search, loss_spiked, overhead_bound, gap),
+    *(samplers_disagree, same_order, trains_in_eval),
     *(pauses, cpu_starved, gpu_throttled, allocator_retries, memory_growth, gpu_memory_growth, gpu_memory, gpu_shared),
     *(same_worker_seeds, debugging, configuration_differs, buffers_differ, telemetry_lost),
 )
