@@ -58,6 +58,12 @@ def accused_ranks(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(rank for finding in findings for rank in finding.ranks)
 
 
+def culprits(snapshot: Snapshot) -> frozenset[int]:
+    """Return the ranks that, according to the findings, failed first or do not arrive in a hang."""
+    findings = [finding for finding in snapshot.findings if finding.explains and finding.is_lasting]
+    return frozenset(rank for finding in findings for rank in finding.ranks)
+
+
 def problem_marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
     """Return (glyph, role) for the rank table's first column. The glyph is blank if the rank has no problem."""
     order, glyph, role = state_grade(rank)

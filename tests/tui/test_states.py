@@ -2,8 +2,9 @@
 
 import pytest
 
-from ddpmon.messages import HeatView, RankView, RunView, Series
+from ddpmon.messages import Exit, HeatView, RankView, RunView, Series
 from ddpmon.tui.widgets.failure import trouble
+from ddpmon.tui.widgets.ranktable import table_text
 from tests.fake_source import FakeSource
 from tests.findings import finding
 from tests.tui import golden, snapshots
@@ -53,6 +54,18 @@ def thousand_arriving():
     ]
     waiting = snapshots.waiting()
     return replace(waiting, run=replace(waiting.run, world_size=1024, nnodes=128), ranks=ranks, notes=[])
+
+
+@pytest.mark.parametrize(("make", "cause"), [(snapshots.stalled, 5), (snapshots.failed, 3)])
+def test_the_table_lists_the_rank_that_caused_a_hang_or_failure_first(make, cause):
+    """The ranks that wait, or that failed because of it, have longer own times."""
+    base = make()
+    ended = Exit(signal="SIGTERM", error="RuntimeError: Connection closed by peer") if base.state == "failed" else None
+    ranks = [
+        replace(rank, own_ms=1.0, health="ok") if rank.rank == cause else replace(rank, exit=ended)
+        for rank in base.ranks
+    ]
+    assert table_text(replace(base, ranks=ranks), 120)[1].split()[1] == str(cause)
 
 
 @pytest.mark.parametrize(("make", "size"), [(first_step_hangs, golden.NARROW), (thousand_arriving, golden.WIDE)])

@@ -8,7 +8,7 @@ from ddpmon.analysis.words import format_count, named_ranks
 from ddpmon.messages import Exit, Finding, RankView, Snapshot, Stack
 from ddpmon.tui.frame import Frame
 from ddpmon.tui.lines import Line, cut_text, pane_title, paragraph, plain_text, wrap_text
-from ddpmon.tui.rank_marks import has_failed
+from ddpmon.tui.rank_marks import culprits, has_failed
 from ddpmon.tui.widgets.columns import HEALTH_WORDS
 from ddpmon.tui.widgets.pane import Pane
 
@@ -51,12 +51,7 @@ def _groups(snapshot: Snapshot) -> list[_Group]:
     """Group the ranks by their place in the code. Groups that others wait for come first, then small groups before
     large ones.
     """
-    late = {
-        rank
-        for finding in snapshot.findings
-        if finding.explains == "stalled" and finding.is_lasting
-        for rank in finding.ranks
-    }
+    late = culprits(snapshot)
     ranks_at: dict[tuple[bool, str, tuple[str, ...]], list[int]] = {}
     for rank in snapshot.ranks:
         if place := _place(rank):

@@ -55,10 +55,12 @@ class Entry:
 
 
 def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankView]:
-    """Return the ranks in the order of `sort`. If problems come first, ranks without a step are in the order of their
-    stages.
+    """Return the ranks in the order of `sort`.
+
+    If problems come first, the ranks that caused a failure or hang precede all others, and ranks without a step are in
+    the order of their stages.
     """
-    if not (sort.trouble_first and arriving(snapshot)):
+    if not sort.trouble_first:
         return columns.ordered(ranks, sort)
     late = rank_marks.accused_ranks(snapshot)
 
@@ -66,7 +68,9 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
         far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
         return columns.gone_first(rank) or -int(rank.rank in late), far, rank.rank
 
-    return sorted(ranks, key=key)
+    in_order = sorted(ranks, key=key) if arriving(snapshot) else columns.ordered(ranks, sort)
+    culprits = rank_marks.culprits(snapshot)
+    return sorted(in_order, key=lambda rank: rank.rank not in culprits)
 
 
 def world_layout(snapshot: Snapshot, width: int) -> Layout:
