@@ -8,6 +8,7 @@ from ddpmon.analysis.processes.failures import (
     events,
     first_failure,
     headline,
+    look_at_traceback,
     of_command,
     sentence,
 )
@@ -75,6 +76,17 @@ def test_whatever_is_no_table_has_no_rows(text):
 def test_a_rank_that_could_not_tell_is_quoted_from_its_stderr():
     cause = first_failure(read_table(TABLE.format(code=3)), [], {1: "ModuleNotFoundError: No module named 'foo'"})
     assert sentence(cause, 3).startswith("rank 1 failed first: ModuleNotFoundError: No module named 'foo', exit 3")
+
+
+def test_an_unknown_exception_has_the_line_and_the_traceback_as_the_next_step():
+    cause = first_failure((), [failure(1, 3, "KeyError: 51", line=8), failure(0, 5, PEER)], {})
+    assert look_at_traceback(cause, 51, 2) == (
+        "Look at train.py:8 main and the traceback, on World or with `ddpmon logs --rank 1`: rank 1 failed"
+        " after 51 steps, and no other rank raised the exception."
+    )
+    cause = first_failure(read_table(TABLE.format(code=3)), [], {1: "ValueError: no such class"})
+    assert look_at_traceback(cause, 0, 1).startswith("Look at the traceback, on World or with `ddpmon logs --rank 1`")
+    assert not look_at_traceback(first_failure((), [failure(0, 5, PEER)], {}), 51, 2)
 
 
 @pytest.mark.parametrize("words", ["", "no quota left"])

@@ -43,8 +43,11 @@ def rank_failed(moment: Moment) -> Iterator[Finding]:
     if first := moment.evidence.failed:
         memory = moment.evidence.memory
         resident = {one.rank: (one.rss_bytes, one.worker_bytes) for one in memory if one.rss_bytes}
-        failed = failures.who_failed(first.ranks, moment.evidence.world_size)
-        beside = {"failed": failed, "cause": first.cause, "next_step": failures.advice(first, resident) or ""}
+        world_size = moment.evidence.world_size
+        failed = failures.who_failed(first.ranks, world_size)
+        next_step = failures.advice(first, resident)
+        next_step = next_step or failures.look_at_traceback(first, moment.evidence.step, world_size)
+        beside = {"failed": failed, "cause": first.cause, "next_step": next_step}
         yield moment.finding({"only_lost_peer": first.only_lost_peer or None}, first.ranks, beside=beside)
 
 

@@ -81,6 +81,8 @@ class FirstFailure:
     """True if the kernel killed the rank, or one of its child processes, for lack of memory."""
     only_lost_peer: bool = False
     """True if no rank is known to have failed by itself."""
+    line: str = ""
+    """The script's line in the traceback; "" if unknown."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def _of_quit(
     why = explain_words(words, facts={"option": options[0]} if options and row.code == _USAGE_ERROR else None)
     cause, how = (why.cause, f"exit {row.code}") if why.is_translated else _said(words, row.code)
     next_step = why.advice or explain_words(cause, facts={"rank": str(row.rank)}).advice
-    return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, next_step)
+    return FirstFailure(row.rank, with_line(cause, row.line), how, ranks, lost_peers, next_step, line=row.line)
 
 
 def _of_gone(gone: Sequence[Gone], last_lines: Mapping[int, str], memory: str, lost_peers: int) -> FirstFailure:
@@ -264,9 +266,11 @@ def _of_failure(
     if row and row.signal in _ASKS_TO_END and not row.root:
         how = ""  # torchrun sent the signal while the rank was already ending.
     child_killed = "SIGKILL" in failure.facts.get("worker_signal", "") or bool(_CHILD_KILLED.search(failure.error))
-    cause = _because(with_line(why.cause, script_line(failure.traceback)), memory, child_killed)
+    line = script_line(failure.traceback)
+    cause = _because(with_line(why.cause, line), memory, child_killed)
     out_of_memory = bool(memory) and child_killed
-    return FirstFailure(failure.rank, cause, how, tuple(sorted(ranks)), lost_peers, why.advice, out_of_memory)
+    alike = tuple(sorted(ranks))
+    return FirstFailure(failure.rank, cause, how, alike, lost_peers, why.advice, out_of_memory, line=line)
 
 
 def _with_condition(failure: Failure, last_lines: Mapping[int, str]) -> str:
@@ -300,6 +304,19 @@ def advice(failure: FirstFailure, resident: Mapping[int, tuple[int, int | None]]
     return (
         f"{measured}Use fewer ranks, fewer DataLoader workers or smaller batches. Stored losses with their graph, lists"
         " of outputs, and a dataset's cache grow from step to step until memory is full."
+    )
+
+
+def look_at_traceback(failure: FirstFailure, steps: int, world_size: int) -> str:
+    """Return the next step after an exception that no known failure explains; "" if the rank raised none itself."""
+    if failure.only_lost_peer or not (failure.line or EXCEPTION.match(failure.cause)):
+        return ""
+    where = f"{failure.line} and the traceback" if failure.line else "the traceback"
+    when = f"after {format_count(steps, 'step')}" if steps else "before the first step"
+    alone = ", and no other rank raised the exception" if len(failure.ranks) == 1 < world_size else ""
+    return (
+        f"Look at {where}, on World or with `ddpmon logs --rank {failure.rank}`:"
+        f" {named_ranks(failure.ranks, world_size)} failed {when}{alone}."
     )
 
 

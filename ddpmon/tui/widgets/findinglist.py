@@ -76,7 +76,7 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> str:
 def said_lines(finding: Finding, width: int, *facts: Line) -> list[Line]:
     """Return a finding's text, facts about it, and the advice."""
     role = SEVERITY_ROLES.get(finding.severity, "text")
-    mark = " ● " if role == "text" else " ▲ "
+    mark = " ● " if role == "text" else " ✖ " if finding.explains == "failed" else " ▲ "
     advice = paragraph(f"next: {finding.advice}", width - 1, "strong", [("   ", "strong")]) if finding.advice else []
     return [*paragraph(finding.text, width - 1, role, [(mark, role)]), *facts, *advice]
 
