@@ -50,6 +50,8 @@ def workers(*states, **values):
             "Rank 1 neither computes nor waits for storage 95% of the time for which it loads data: a network, a lock",
         ),
         (samples(DataReader(RANK, looks=30, running=10, blocked=10)), ""),
+        (samples(DataReader(RANK, looks=30, running=27, starved_share=0.1)), "Rank 1 computes 80% of the time"),
+        (samples(DataReader(RANK, looks=20, running=12, starved_share=0.44)), ""),
     ],
 )
 def test_what_most_looks_show_is_said(sampled, words):
@@ -72,8 +74,10 @@ def test_one_worker_is_to_blame_where_the_others_are_idle():
 
 def test_only_workers_have_a_share_of_their_own_without_a_core():
     """A rank that loads its data itself has one over all phases, which says nothing of the time in which it loads."""
-    itself = loading_facts(samples(DataReader(RANK, looks=28, running=10, starved_share=0.48)))
+    itself = loading_facts(samples(DataReader(RANK, looks=28, running=10)))
     assert (itself["loaders_computing_share"], itself["loaders_starved_share"]) == (pytest.approx(10 / 28), None)
+    starved = loading_facts(samples(DataReader(RANK, looks=28, running=10, starved_share=0.48)))
+    assert starved["loaders_computing_share"] is None, "waits for a core look as if it computed"
     by_workers = loading_facts(samples(*workers((28, 10, 0), starved_share=0.48)))
     assert by_workers["loaders_starved_share"] == pytest.approx(0.48)
 

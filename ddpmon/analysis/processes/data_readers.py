@@ -39,7 +39,7 @@ def loading_facts(samples: StackSamples) -> dict[str, Any]:
     """Return the facts of a report about the processes that load data."""
     slow = slow_worker(samples)
     return {
-        "loaders_computing_share": _share(samples, "running"),
+        "loaders_computing_share": _computing(samples),
         "loaders_storage_share": _share(samples, "blocked"),
         # The waits of a rank that loads data itself are already in the rank's `starved_share`.
         "loaders_starved_share": _starved(samples) if _by_workers(samples) else None,
@@ -55,7 +55,8 @@ def loading_words(samples: StackSamples) -> str:
     by_workers = _by_workers(samples)
     who = f"The DataLoader workers of rank {samples.rank}" if by_workers else f"Rank {samples.rank}"
     verb = "" if by_workers else "s"
-    storage, computing, starved = _share(samples, "blocked"), _share(samples, "running"), _starved(samples)
+    storage, runnable, starved = _share(samples, "blocked"), _share(samples, "running"), _starved(samples)
+    computing = _computing(samples) or 0.0
     when = "of the time for which it waits for them" if by_workers else "of the time for which it loads data"
     if storage >= EXPLAINS.enter:
         said = f"{who} wait{verb} for storage {storage:.0%} {when}{_where(samples)}."
@@ -63,9 +64,9 @@ def loading_words(samples: StackSamples) -> str:
         said = f"{who} are starved of a core {starved:.0%} of the time: use fewer workers, or give them more cores."
     elif computing >= EXPLAINS.enter:
         said = f"{who} compute{verb} {computing:.0%} {when}."
-    elif 1 - storage - computing >= EXPLAINS.enter:
+    elif 1 - storage - runnable >= EXPLAINS.enter:
         said = (
-            f"{who} neither compute{verb} nor wait{verb} for storage {1 - storage - computing:.0%} {when}: a network, a"
+            f"{who} neither compute{verb} nor wait{verb} for storage {1 - storage - runnable:.0%} {when}: a network, a"
             " lock, another process or a sleep holds the data up."
         )
     else:
@@ -90,6 +91,19 @@ def _where(samples: StackSamples) -> str:
 def _share(samples: StackSamples, state: str) -> float:
     looks = sum(one.looks for one in samples.readers)
     return float(sum(getattr(one, state) for one in samples.readers)) / max(1, looks)
+
+
+def _computing(samples: StackSamples) -> float | None:
+    """Return the share of the time in which the loading processes computed; None if waits for a core may explain it.
+
+    A process that waits for a core looks as if it computed. All waits of a rank that loads its own data may fall into
+    the time for which it loads data, so they are subtracted from it.
+    """
+    runnable = _share(samples, "running")
+    if _by_workers(samples) or not runnable:
+        return runnable
+    waits = _starved(samples) * samples.count / max(1, sum(one.looks for one in samples.readers))
+    return runnable - waits if waits < runnable else None
 
 
 def _starved(samples: StackSamples) -> float:
