@@ -126,8 +126,11 @@ class StepClock(PauseClock):
         blocked = sum(sync.end - sync.arrival for sync in inside)
         pieces = _without(begin, end, self.part.pauses)
         length = sum(piece_end - piece_begin for piece_begin, piece_end in pieces)
-        data = min(self.phases[DATA], last + sum(batch.duration for batch in batches), length - blocked)
-        rest = min(self.phases[OTHER], length - data - blocked)
+        own = length - blocked
+        data = min(self.phases[DATA], last + sum(batch.duration for batch in batches), own)
+        rest = min(self.phases[OTHER], own - data)
+        # A fetch that waits for new workers began before its duration is measured.
+        data = min(self.phases[DATA], own - rest)
         self.phases[DATA] -= data
         self.phases[OTHER] -= rest
         self.phases[PAUSED] += data + rest + blocked

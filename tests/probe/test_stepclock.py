@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.messages import MAX_PHASE_NAMES
-from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
+from ddpmon.messages import MAX_PHASE_NAMES, STARTING_WORKERS
+from ddpmon.probe.records import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, PAUSED
 from ddpmon.probe.stepclock import StepClock
 from tests.probe.conftest import close
 
@@ -45,6 +45,33 @@ def fetch(clock: StepClock, now: list[int], iterator: int, duration: int) -> Non
     began = clock.enter_phase(DATA)
     now[0] += duration
     clock.fetched(iterator, began)
+
+
+def fetch_from_new_workers(clock: StepClock, now: list[int], iterator: int) -> None:
+    clock.enter_phase(DATA)
+    now[0] += 20
+    clock.begin_pause(STARTING_WORKERS)
+    now[0] += 500
+    clock.end_pause()
+    clock.fetched(iterator, now[0])
+
+
+def test_a_step_adds_up_after_a_pass_over_a_loader_whose_workers_start(now: list[int]) -> None:
+    """The time between the request of a batch and the wait for new workers is part of no fetch's duration."""
+    clock = StepClock(lambda: now[0])
+    fetch(clock, now, iterator=1, duration=100)
+    clock.trained()
+    close(clock, now[0])
+    clock.finished.popleft()
+    fetch_from_new_workers(clock, now, iterator=2)
+    fetch(clock, now, iterator=2, duration=5)
+    clock.fetch_failed(2, clock.enter_phase(DATA))
+    fetch_from_new_workers(clock, now, iterator=3)
+    clock.trained()
+    spend(clock, now, FORWARD, 30)
+    close(clock, now[0])
+    step = clock.finished.popleft()
+    assert sum(pause.end - pause.start for pause in step.pauses) == step.phases[PAUSED] == 1025
 
 
 def test_batches_that_are_never_trained_on_are_other(now: list[int]) -> None:
