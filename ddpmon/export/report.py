@@ -83,18 +83,15 @@ def title(run: dict[str, Any]) -> str:
 def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the labelled sentences at the top: the verdict ("Verdict"), reasons ("Why"), and advice ("Next").
 
-    If no hub answered, the age of the data comes first ("Stale"). In a failed run, the advice about the failure comes
-    first, and other findings come last ("Also"), each with its own advice.
+    If no hub answered, the age of the data comes first ("Stale"). Findings that do not explain the verdict come last
+    ("Also"), each with its own advice.
     """
     findings = report["findings"]
-    failed = report["run"]["state"] == "failed"
-    of_failure = [finding for finding in findings if kind_named(finding["kind"]).explains == "failed"]
-    others = [
-        finding
-        for place, finding in enumerate(findings)
-        if finding not in of_failure and place not in report["verdict_findings"]
-    ]
-    acts = of_failure if failed else findings
+    causes = [finding for place, finding in enumerate(findings) if place in report["verdict_findings"]]
+    causes += [one for one in findings if kind_named(one["kind"]).explains == "failed" and one not in causes]
+    reasons = [one for one in findings if one not in causes and any(_explains(one, cause) for cause in causes)]
+    acts = [*causes, *reasons]
+    others = [finding for finding in findings if finding not in acts]
     advice = list(dict.fromkeys(finding["advice"] for finding in acts if finding.get("advice")))
     stale_s = report["run"].get("stale_s")
     labelled = (
@@ -104,14 +101,25 @@ def sentences(report: dict[str, Any]) -> list[tuple[str, str]]:
     earlier_runs = report.get("earlier_runs")
     labelled += [("Earlier", earlier_runs["text"])] if earlier_runs and earlier_runs["slower_by"] else []
     labelled += [("Restart", attempt) for attempt in _latest(report["run"].get("attempts", []))]
-    told = _first([finding["text"] for finding in others], "finding")
-    labelled += [] if failed else [("Why", sentence) for sentence in told]
+    labelled += [("Why", sentence) for sentence in _first([finding["text"] for finding in reasons], "finding")]
     labelled += [("Next", sentence) for sentence in _first(advice, "piece of advice", "pieces of advice")]
-    if failed:
-        next_steps = {finding["text"]: step for finding in others if (step := finding["advice"]) not in advice}
-        for sentence in told:
-            labelled += [("Also", sentence), *([("Next", step)] if (step := next_steps.get(sentence)) else [])]
+    next_steps: dict[str, str] = {}
+    for finding in others:
+        if (step := finding["advice"]) not in {None, *advice, *next_steps.values()}:
+            next_steps[finding["text"]] = step
+    for sentence in _first([finding["text"] for finding in others], "finding"):
+        labelled += [("Also", sentence), *([("Next", step)] if (step := next_steps.get(sentence)) else [])]
     return labelled
+
+
+def _explains(finding: dict[str, Any], cause: dict[str, Any]) -> bool:
+    """Return whether a finding is about the same ranks and phase as the verdict's cause, and not only a hint.
+
+    Nothing that slows ranks explains why a rank fails or hangs.
+    """
+    if kind_named(cause["kind"]).explains or finding["severity"] == "info" or not finding["ranks"]:
+        return False
+    return finding["ranks"] == cause["ranks"] and finding["phase"] in {None, cause["phase"]}
 
 
 def _latest(attempts: list[dict[str, Any]]) -> list[str]:

@@ -110,6 +110,22 @@ def test_what_else_was_found_of_a_run_that_failed_is_not_why_it_did():
     assert told[1:] == [("Next", "Make batches smaller."), ("Also", slow["text"]), ("Next", slow["advice"])]
 
 
+def test_only_findings_about_the_same_ranks_and_phase_are_why():
+    made = slow_run()
+    slow = made["findings"][0]
+    same = {**slow, "kind": "cpu_starved", "text": "rank 2 is starved", "phase": None}
+    beside = {**slow, "kind": "communication_bound", "text": "all-reduce transfers", "ranks": [], "phase": None}
+    hint, hang = {**same, "severity": "info"}, {**slow, "kind": "hang", "text": "rank 2 does not reach all_reduce"}
+    for cause, other, label in (
+        (slow, same, "Why"),
+        (slow, beside, "Also"),
+        (slow, hint, "Also"),
+        (hang, same, "Also"),
+    ):
+        made |= {"findings": [cause, other], "verdict_findings": [0]}
+        assert (label, other["text"]) in report.sentences(made)
+
+
 def test_the_slowest_rank_is_first_in_the_table():
     lines = report.text(slow_run()).splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith(" rank"))
