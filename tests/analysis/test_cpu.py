@@ -164,7 +164,15 @@ def among(rivals, *, cores=8, starved=0.4):
 def test_programs_that_take_the_cores_are_named_where_they_account_for_it():
     finding = among(CpuRivals([CpuProgram(4711, "python eval.py", 0.9), CpuProgram(12, "tar", 0.2)]))
     assert finding.text == "both ranks are starved 40% of the time beside python eval.py"
-    assert finding.advice.startswith("Process 4711 (python eval.py, 0.9 cores) and process 12 (tar, 0.2 cores) run")
+    assert finding.advice == (
+        "Process 4711 (python eval.py, 0.9 cores) runs on the same cores. Together, other programs use at least 1.1 of"
+        " 8 cores: end or move what is not needed there."
+    )
+    many = among(CpuRivals([CpuProgram(pid, "python", cores) for pid, cores in ((7, 0.6), (8, 0.5), (9, 0.2))])).advice
+    assert many.startswith("Process 7 (python, 0.6 cores) and process 8 (python, 0.5 cores) run on")
+    small = among(CpuRivals([CpuProgram(pid, "python", 0.2) for pid in (7, 8, 9)])).advice
+    assert "process 8" not in small
+    assert "0.6 of 8 cores" in small
     assert finding.evidence["programs"][1] == "process 12 (tar, 0.2 cores)"
     assert "process 12" not in among(CpuRivals([CpuProgram(12, "tar", 0.1)])).advice
 

@@ -114,7 +114,7 @@ def _words(evidence: Mapping[str, Any], starved: Sequence[int], world_size: int,
             f"os.sched_setaffinity(0, range({at_start})) after the imports to get the cores back.",
             lead=lead,
         )
-    rival = rival_of(rivals, evidence["starved_share"])
+    rival = rival_of(rivals, evidence["starved_share"], cores)
     if rival.is_quota:
         return Words(fit_parts(waits, rival.where), f"{rival.advice}.")
     if cores and ranks * threads > cores:

@@ -9,6 +9,8 @@ from ddpmon.messages import CpuRivals
 
 LISTED_PROGRAMS = 3
 """Maximum number of programs that a sentence names. Further programs use less of the cores."""
+NAMED_CORES = 0.25
+"""Minimum number of cores that a program uses if a sentence names it beside the busiest one."""
 
 
 class Rival(NamedTuple):
@@ -23,18 +25,29 @@ class Rival(NamedTuple):
     is_quota: bool = False
 
 
-def rival_of(rivals: CpuRivals, starved_share: float) -> Rival:
-    """Return the words for the reason of at least half of the time in which a rank gets no core."""
+def rival_of(rivals: CpuRivals, starved_share: float, cores: int | None = None) -> Rival:
+    """Return the words for the reason of at least half of the time in which a rank gets no core.
+
+    Args:
+        rivals: What takes the rank's cores.
+        starved_share: Share of the time in which the rank gets no core.
+        cores: Number of cores on which the rank may run; None: unknown.
+
+    """
     if rivals.throttled_share >= EXPLAINS.enter * starved_share:
         quota = f"a CPU quota of {rivals.quota_cores:g} cores"
         used = f"which is used up {rivals.throttled_share:.0%} of the time"
         return Rival(" by its CPU quota", f" under {quota}", f"Its container has {quota}, {used}: {MORE_QUOTA}", True)
     if not rivals.programs or rivals.used_cores < EXPLAINS.enter * starved_share:
         return Rival()
-    name, many = rivals.programs[0].name, len(rivals.programs) > 1
-    *others, last = (program.title for program in rivals.programs[:LISTED_PROGRAMS])
-    titles = f"{', '.join(others)} and {last}" if others else last
-    advice = f"{titles[:1].upper()}{titles[1:]} {'run' if many else 'runs'} on the same cores"
+    busiest, *programs = rivals.programs
+    listed = [busiest, *(one for one in programs if one.cores >= NAMED_CORES)][:LISTED_PROGRAMS]
+    name, titles = busiest.name, [program.title for program in listed]
+    title = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    advice = f"{title[:1].upper()}{title[1:]} {'run' if len(listed) > 1 else 'runs'} on the same cores"
+    if programs:
+        total = sum(one.cores for one in rivals.programs)
+        advice += f". Together, other programs use at least {total:.1f}{f' of {cores}' if cores else ''} cores"
     return Rival(f" by {name}", f" beside {name}", f"{advice}: end or move what is not needed there")
 
 
