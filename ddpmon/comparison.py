@@ -6,7 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpmon.analysis.compare import EXCLUDED_FIRST_STEPS, MIN_COMPARED_STEPS, Comparison, Side, compare_runs
+from ddpmon.analysis.compare import (
+    COMPARED_LOSS_STEPS,
+    EXCLUDED_FIRST_STEPS,
+    MIN_COMPARED_STEPS,
+    Comparison,
+    Side,
+    compare_runs,
+)
 from ddpmon.analysis.difference import notes, sentence
 from ddpmon.analysis.report import finding_for_report, json_number
 from ddpmon.analysis.statistics.resampling import Ratio
@@ -191,8 +198,8 @@ def _loss(value: float | None, sign: str = "") -> str:
 
 
 def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return (label, sentence) pairs that follow the numbers: the critical rank ("Who"), findings ("Gone", …), notes
-    ("Note").
+    """Return (label, sentence) pairs that follow the numbers: what the loss is the mean of ("Loss"), the critical rank
+    ("Who"), findings ("Gone", …), notes ("Note").
     """
     critical_ranks = []
     for name in ("a", "b"):
@@ -202,12 +209,16 @@ def sentences(made: dict[str, Any]) -> list[tuple[str, str]]:
             if critical["rank"] is None
             else f"rank {critical['rank']} is critical in {critical['share']:.0%} of {name.upper()}'s steps"
         )
-    labelled = [("Who", ", ".join(critical_ranks))]
+    labelled = []
+    if (loss := made["loss"]) is not None:
+        steps = min(COMPARED_LOSS_STEPS, loss["step_a"], loss["step_b"])
+        labelled.append(("Loss", f"each loss is the mean of the last {steps} steps and of all ranks"))
+    labelled.append(("Who", ", ".join(critical_ranks)))
     findings = made["findings"]
     for word, texts in (
         ("Gone", [finding["text"] for finding in findings["gone"]]),
         ("New", [finding["text"] for finding in findings["new"]]),
-        ("Both", [f"{pair['b']['text']}{_costs(pair)}" for pair in findings["kept"]]),
+        ("Still", [f"{pair['b']['text']}{_costs(pair)}" for pair in findings["kept"]]),
     ):
         labelled += [(word, sentence) for sentence in texts[:MOST_FINDINGS]]
         if len(texts) > MOST_FINDINGS:

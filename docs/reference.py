@@ -105,7 +105,8 @@ RUN = """RUN is a run's name or the beginning of its id. Without RUN, a command 
 take `HOST:RUN`, a run on another machine."""
 METRICS = """This page lists what ddpmon measures of each rank. The last columns give each quantity's column heading on
 screen, its name in the filter (`/`), and its name as a metric of `ddpmon metrics` and `ddpmon export --format
-openmetrics`. Quantities of a step are means over the last steps. ddpmon reads all other quantities once a second."""
+openmetrics`. Quantities of a step are means over the last steps. Only the loss is the latest of each rank; the loss in
+the header is the mean of the last 20 steps and of all ranks. ddpmon reads all other quantities once a second."""
 FINDINGS = """This page lists all kinds of findings: their meaning, what to do, and their thresholds. Findings on this
 page and on screen have the same order. A healthy run has no finding above `info`. The headings are the values of `kind`
 in `ddpmon report --format json`. [Thresholds](../thresholds.md) explains the columns and lists all thresholds."""

@@ -18,7 +18,7 @@ def text(compared: dict[str, Any], width: int = 80) -> str:
     lines += ["", _cells(("", "A", "B", "B - A"), width), *(_cells(row, width) for row in numbers(compared))]
     lines += ["", _cells(("ms a step", "A", "B", "B - A", "crit A", "crit B", "B - A"), width)]
     lines += [*(_cells(row, width) for row in phases(compared)), ""]
-    lines += [line for word, text in sentences(compared) for line in wrapped(text, width, f"{word:<5}", " " * 5)]
+    lines += [line for word, text in sentences(compared) for line in wrapped(text, width, f"{word:<6}", " " * 6)]
     return "\n".join([*lines, "", *wrapped(INTERVAL_NOTE, width)])
 
 

@@ -31,7 +31,7 @@ def test_the_first_line_says_whether_the_fix_helped(fixed, cli):
     assert lines[0].startswith("B is 1.5")
     assert "as fast as A (95% 1.5" in lines[0]
     assert max(map(columns, lines)) <= 80
-    assert any(line.startswith("Gone rank 2 is slow: +20.0 ms data") for line in lines)
+    assert any(line.startswith("Gone  rank 2 is slow: +20.0 ms data") for line in lines)
     assert cli("diff", "20260909-1201").stdout == told.stdout
 
 

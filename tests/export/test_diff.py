@@ -15,7 +15,7 @@ def test_a_comparison_cannot_be_split_by_what_it_quotes():
     """The text that a finding brings along stays in its line."""
     finding = Finding("straggler", "warn", "a|b\n**c**", [2], "data", cost_ms=1.0)
     assert r"a\|b \*\*c\*\*" in diff.text_markdown(made_with(finding))
-    assert "Gone a|b **c**" in diff.text(made_with(finding)).splitlines()
+    assert "Gone  a|b **c**" in diff.text(made_with(finding)).splitlines()
 
 
 def test_what_did_not_change_is_no_negative_zero():
@@ -33,7 +33,13 @@ def test_a_finding_of_both_runs_has_its_costs_where_they_are_measured(costs, wor
     made = made_with(Finding("straggler", "warn", "rank 2 is slow", [2], "data"))
     (finding,) = made["findings"]["gone"]
     made["findings"]["kept"] = [{name: finding | {"cost_ms": cost} for name, cost in zip("ab", costs, strict=True)}]
-    assert ("Both", f"rank 2 is slow{words}") in comparison.sentences(made)
+    assert ("Still", f"rank 2 is slow{words}") in comparison.sentences(made)
+
+
+def test_a_comparison_says_what_its_losses_are_means_of():
+    made = made_with(Finding("straggler", "warn", "", [2], "data"))
+    made["loss"] = {"same": "step", "step_a": 99, "step_b": 99, "a": 1.0, "b": 1.0, "b_is": "alike"}
+    assert "Loss  each loss is the mean of the last 20 steps and of all ranks" in diff.text(made).splitlines()
 
 
 def made_with(finding):

@@ -30,8 +30,9 @@ def diff(a: str, b: str | None, fail_slower: float | None, form: str) -> int:
 
     ddpmon compares the median and the mean step time of the two runs, without the warm-up. If the runs differ in
     samples or tokens per step, ddpmon compares samples or tokens per second instead. ddpmon compares losses at the same
-    step, or after the same number of samples. The 95% confidence interval accounts for random variation within each
-    run. The interval does not account for differences between two runs of the same script, such as another machine.
+    step, or after the same number of samples; each is the mean of the last 20 steps and of all ranks. The 95%
+    confidence interval accounts for random variation within each run. The interval does not account for differences
+    between two runs of the same script, such as another machine.
 
     \b
     Exit codes:
