@@ -29,7 +29,13 @@ _UNIT_ENDS = ("_bytes_per_s", "_per_s", "_bytes", "_mhz", "_ms", "_gb_s", "_s", 
 """Suffixes of names that are left out, because the number is shown with its unit."""
 
 
+_RANK_LISTS = frozenset({"waiting", "gone", "silent", "unheard"})
+"""Names of lists of ranks."""
 _NAMES = {
+    "waiting": "waiting:",
+    "gone": "gone:",
+    "silent": "silent:",
+    "unheard": "not heard:",
     "own_ms": "own time",
     "over_median_ms": "excess",
     "phase_excess_ms": "excess in the phase",
@@ -94,6 +100,8 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, Mapping):
         return _several([f"{_name(str(key))}: {_value(name, each)}" for key, each in value.items() if _short(each)])
     if isinstance(value, Sequence) and not isinstance(value, str):
+        if name in _RANK_LISTS and value:
+            return words.named_ranks(value, 0)
         return _several([_value(name, each) for each in value if _short(each)])
     return plain(str(value))
 

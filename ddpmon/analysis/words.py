@@ -57,6 +57,11 @@ def named_ranks(ranks: Sequence[int], world_size: int) -> str:
     return f"rank{'s' * (len(ranks) != 1)} {rank_list(ranks, world_size)}"
 
 
+def pause_count(kind: str, count: int) -> str:
+    """Format the number of pauses of a kind: 3x. A profile pauses nothing; its number is that of its slower steps."""
+    return f"{format_count(count, 'step')} left out" if kind == "profiling" else f"{count:,}x"
+
+
 def time_range(low_s: float, high_s: float) -> str:
     """Format an uncertain time (35 to 50 min, 3 to 5 h) in the smallest unit in which `high_s` is readable."""
     units = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"), (math.inf, 86_400.0, "days"))

@@ -136,6 +136,11 @@ def of_process(pid: int, jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
     return [job for job in jobs if any(pid in _above(rank.process.pid, stats) for rank in job.ranks)]
 
 
+def is_above(pid: int, job: TrainingJob) -> bool:
+    """Return whether a process is an ancestor of a job, and no part of it."""
+    return pid in _above(job.pid, proc.stats())
+
+
 def _ranks(stats: Mapping[int, Stat], watched: AbstractSet[Process]) -> dict[int, RankProcess]:
     """Return every rank of this user, by pid."""
     mine = os.getuid()

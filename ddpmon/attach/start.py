@@ -34,8 +34,10 @@ def find(pid: int) -> TrainingJob:
         )
     job = found[0]
     if job.watched:
+        which = f"the job {job.pid} below it" if (above := jobs.is_above(pid, job)) else "this job"
+        nothing = "this process trains nothing; " if above else ""
         raise UsageError(
-            f"--pid {pid}: ddpmon already watches this job; open its dashboard with ddpmon attach "
+            f"--pid {pid}: {nothing}ddpmon already watches {which}; open its dashboard with ddpmon attach "
             f"{_run_of(job)}".rstrip()
         )
     for rank in job.ranks:

@@ -10,7 +10,7 @@ from ddpmon import config, numbers, runs
 from ddpmon.analysis.gpu_hours import format_hours
 from ddpmon.analysis.kinds import kind_named
 from ddpmon.analysis.processes.failures import headline
-from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, duration, format_count, named_ranks
+from ddpmon.analysis.words import MOST_FINDINGS, NO_VALUE, duration, format_count, named_ranks, pause_count
 from ddpmon.errors import DdpmonError
 from ddpmon.export.width import columns, wrapped
 from ddpmon.messages import END_STATES, PHASES, Snapshot
@@ -198,7 +198,8 @@ def _time(time: dict[str, Any] | None, accumulation: int) -> list[str]:
     if not time or not time["pauses"]:
         return notes
     pauses = "".join(
-        f", {kind} {duration(pause['seconds'])} ({_share(pause['share'])} of the run, {pause['count']:,}x)"
+        f", {kind} {duration(pause['seconds'])}"
+        f" ({_share(pause['share'])} of the run, {pause_count(kind, pause['count'])})"
         for kind, pause in sorted(time["pauses"].items(), key=lambda item: -item[1]["seconds"])
     )
     return [f"time: training {duration(time['training_s'])}{pauses}, start {duration(time['start_s'])}", *notes]

@@ -45,6 +45,8 @@ def test_spawned_ranks_are_a_job_and_their_workers_are_no_ranks(job):
     assert workers, "each rank has a DataLoader worker"
     for pid in (main.pid, *ranks, workers[0]):
         assert jobs.of_process(pid, jobs.find_all()) == [found]
+        assert not jobs.is_above(pid, found)
+    assert jobs.is_above(os.getpid(), found), "this test is no part of the job that it started"
 
 
 def test_tasks_of_srun_are_one_job_by_its_job_and_step(job):

@@ -84,6 +84,8 @@ def test_more_than_fit_are_scrolled():
     ({"stacks": [{"ranks": [5], "line": "data.py:41", "frames": ["a", "b"]}]}, "stacks ranks: 5, line: data.py:41"),
     ({"loss": float("nan")}, "loss nan"),
     ({"where": "bad\x1b[2J"}, "where bad"),
+    ({"waiting": [0]}, "waiting: rank 0"),
+    ({"gone": [1, 2, 3]}, "gone: ranks 1-3"),
 ])  # fmt: skip
 def test_evidence_is_written_with_its_unit(evidence, said):
     (words,) = evidence_words(evidence)

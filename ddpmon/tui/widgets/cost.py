@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ddpmon import numbers
 from ddpmon.analysis.processes.parallelism import with_ddp
+from ddpmon.analysis.words import pause_count
 from ddpmon.messages import (
     COST_STEPS,
     COST_WINDOWS,
@@ -237,7 +238,8 @@ def _spent(snapshot: Snapshot) -> list[Line]:
         whole = max(times.training_s + sum(times.paused_s.values()), 1e-9)
         kinds = sorted(times.paused_s, key=lambda kind: -times.paused_s[kind])
         pauses = [
-            f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({times.counts.get(kind, 0)}x)" for kind in kinds
+            f"{numbers.percent(times.paused_s[kind] / whole)} {kind} ({pause_count(kind, times.counts.get(kind, 0))})"
+            for kind in kinds
         ]
         trained = f"{numbers.percent(times.training_s / whole)} training"
         beginning = "the attach" if snapshot.run.attached else "the first step"

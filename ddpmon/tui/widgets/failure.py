@@ -89,7 +89,7 @@ def standstill(snapshot: Snapshot, width: int, height: int) -> list[Line]:
             ]
         )
         if group.late and group.frames:
-            shown = group.frames[:spare]
+            shown = group.frames[group.place.endswith(group.frames[0]) :][:spare]
             lines += [[(cut_text(f"{'':{_WHO + 2}}{frame}", width), "muted")] for frame in shown]
             spare -= len(shown)
     return [pane_title("where every rank is", width), *lines, *foot][:height]
