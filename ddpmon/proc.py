@@ -50,8 +50,13 @@ def read(path: str) -> bytes:
 
 
 def numbers_in(path: str, mark: bytes, *names: bytes) -> list[int]:
-    """Return the numbers from the lines NAME MARK NUMBER of a file, in the order of its lines. Missing names are
-    skipped.
+    """Return the numbers from lines such as "VmRSS: 1234 kB" of a file, in the order of its lines.
+
+    Args:
+        path: The file.
+        mark: Separator between name and number, such as b":".
+        *names: Names whose numbers are returned; names that the file lacks are skipped.
+
     """
     rows = (line.partition(mark) for line in read(path).splitlines())
     return [int(value.split()[0]) for name, _, value in rows if name in names and value.strip()[:1].isdigit()]

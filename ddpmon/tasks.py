@@ -23,8 +23,8 @@ class Task:
 
 @dataclass(frozen=True)
 class _Launcher:
-    """Names of a launcher's variables; of several names, the first that is set counts. The variables of one entry of
-    `jobs` together identify a job.
+    """Names of the environment variables that a launcher sets. Of several names, the first that is set counts.
+    In each entry of `jobs`, the variables together identify a job.
     """
 
     rank: str

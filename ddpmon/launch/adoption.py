@@ -16,8 +16,8 @@ from ddpmon.launch import processes, run_processes
 from ddpmon.runs import Run, Sight
 
 CONCLUDED_S = 30.0
-"""Longest wait, in seconds, for a successor to record the end of a run that has no processes left. The successor's hub
-writes the report meanwhile."""
+"""Longest wait, in seconds, for the new supervisor of a run without processes to record the end of the run. Meanwhile
+its hub writes the report."""
 SIGNED_S = 10.0
 """Longest wait, in seconds, until a successor started by another command has entered itself in run.json."""
 

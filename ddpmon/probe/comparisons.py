@@ -122,7 +122,7 @@ def _bytes(payload: Any) -> float:
 
 
 class Comparisons(ScriptCalls):
-    """The part of a listener that takes digests."""
+    """The part of the probe that hashes weights, inputs and buffers, so that the hub can compare them between ranks."""
 
     def reset(self, identity: Identity) -> None:
         """Reset all state, as in a new process."""

@@ -37,7 +37,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Throttling(NamedTuple):
-    """CPU quota of a container."""
+    """The CPU quota of this process's container, and the time in which the container had used it up."""
 
     quota_cores: float
     throttled_s: float

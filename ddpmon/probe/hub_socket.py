@@ -174,7 +174,10 @@ class HubSocket:
         return self._dealer.send(encode(message))
 
     def introduce_nodes(self, start: CommonStart | None) -> None:
-        """Tell the hub which hubs of other nodes the store has. start: as for `hub_meeting.start_exchange`."""
+        """Send the hub the addresses of the hubs of other nodes, as far as the store of the process group has them.
+
+        start: The agreement on a common first step, which uses the same store; None if there is none.
+        """
         if not self._in_group and self._identity.facts.stage >= STAGE_GROUP:
             self._in_group = True
             self._exchange = start_exchange(self._identity, start)

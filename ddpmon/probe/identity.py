@@ -146,7 +146,7 @@ class Identity:
         self.set_facts(parallelism=parallelism, unmeasured=unmeasured)
 
     def cuda_uuid(self) -> str | None:
-        """Return the GPU's UUID as torch writes it, because its index depends on CUDA_VISIBLE_DEVICES."""
+        """Return the UUID of this rank's GPU. Its index would not identify it, as CUDA_VISIBLE_DEVICES changes that."""
         return None if self.cuda_device is None else str(torch.cuda.get_device_properties(self.cuda_device).uuid)
 
     def set_facts(self, **facts: Any) -> None:

@@ -96,7 +96,7 @@ class Phases:
         return self._phases[place] if place >= 0 else OTHER
 
     def of(self, one: Slice) -> int:
-        """Return an operator's phase: the one at its middle, as DDP.forward and Optimizer.step begin before theirs."""
+        """Return the phase at the middle of an operator. DDP.forward and Optimizer.step begin before their phases."""
         return self.phase_at((one.start + one.end) // 2)
 
 

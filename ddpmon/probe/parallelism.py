@@ -78,7 +78,7 @@ class Parallelism:
         return bool(self._kind)
 
     def averages_weights(self) -> None:
-        """Note that ranks sometimes average their weights. The weights of the ranks may differ between two averages."""
+        """Record that ranks average their weights now and then. In between, the weights of ranks may differ."""
         self._averages = True
         self.invalidate_decision()
 

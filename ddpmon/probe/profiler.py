@@ -245,7 +245,7 @@ class Profiler:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def _last_step_is_read(self) -> bool:
-        """Return whether the step in which the profile ended has been read. Then `_steps` is longer than `_passes`."""
+        """Return whether the record of the step in which the profile ended is there, or is overdue."""
         if self._outcome != ProfileOutcome.PROFILED or len(self._steps) > len(self._passes):
             return True
         return monotonic_ns() > self._end + LAST_STEP_NS

@@ -158,13 +158,13 @@ def _spans(rows: Rows, world: World, *, complete: bool) -> list[tuple[int, tuple
 
 
 def _merge_scalars(db: sqlite3.Connection, condition: str, values: Sequence[object], ends: Mapping[int, int]) -> None:
-    """Merge logged values into minutes.
+    """Replace the values that the script logged by their means over a minute each.
 
     Args:
         db: The recording.
         condition: SQL condition of the rows of `scalars` to merge.
         values: Values of the condition's placeholders.
-        ends: End of each merged step, in microseconds. Values of other steps count to the last of these ends.
+        ends: End of each merged step, in microseconds. Values of other steps count as logged at the last end.
 
     """
     if not ends:

@@ -306,7 +306,10 @@ class RecordedSteps:
         return int(self._database.rows("SELECT total(steps) FROM rollup WHERE steps > 0")[0][0])
 
     def _means(self, process: int, begin: int, end: int, most: int | None = None) -> list[Step]:
-        """Return the mean steps of a process from `begin` to before `end`, at most `most` of them."""
+        """Return merged steps of a process, each the mean of several steps, from `begin` to before `end`.
+
+        most: The maximum number of merged steps; None: all.
+        """
         means: list[Step] = []
         for span in self._spans_from(process, "last_step", begin):
             if span.first_step >= end:

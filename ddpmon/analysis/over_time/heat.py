@@ -117,7 +117,7 @@ _OF_SQUARES = NormalDist().inv_cdf(0.75) ** 2
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells [rows, bins] of a metric, the oldest bin first. The cell values LEAST and MOST mean `low` and `high`."""
+    """Cells [rows, bins] of a metric, the oldest bin first, as bytes: LEAST stands for `low`, and MOST for `high`."""
 
     cells: Bytes
     first_bin: int

@@ -53,7 +53,7 @@ class Engine:
         """Return descriptions of the slowdowns so far, lasting ones first.
 
         Args:
-            world: The window.
+            world: The latest steps of all ranks; None if there are none.
             hosts: Host of each rank.
 
         """

@@ -106,7 +106,7 @@ def _wait_for_steps(run: Run) -> None:
 
 
 def _attached(pid: int, quiet: bool, **options: Any) -> Run:
-    """Attach to a job; return its run once the probe was injected into all ranks, or refused.
+    """Attach to a job. Return its run once each rank has loaded the probe or refused it.
 
     Args:
         pid: A process of the job.

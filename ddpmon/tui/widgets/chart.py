@@ -224,8 +224,13 @@ def _label(value: float, style: Style) -> str:
 
 
 def empty_note(series: Series | SeriesView, *, log: bool, otherwise: str) -> str:
-    """Return the text of a chart without curves, which says why there are none. otherwise: the text if there are no
-    values.
+    """Return the text that a chart without curves shows: the reason why there are none.
+
+    Args:
+        series: The values.
+        log: True on a logarithmic scale.
+        otherwise: The text for a series without any value.
+
     """
     if log and any(finite_or_none(value) is not None for value in series.median):
         return "a logarithmic scale needs values above 0; press l for a linear scale"

@@ -63,7 +63,7 @@ PHASES_OF = 64
 PHASES_LEFT = 20
 """Width in columns of the labels if the phases of ranks are shown below."""
 _LEAST_WIDTH = 140
-"""Width in columns of the map if the phases are shown to its right."""
+"""Minimum width of the map in columns. Another block may stand to its right if the terminal leaves that."""
 _SCALE = MOST - LEAST
 """Difference between the byte of a cell with the scale's highest value and that of a cell with the lowest value."""
 _Cell = tuple[str, str]

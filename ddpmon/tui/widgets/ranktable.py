@@ -331,7 +331,7 @@ class RankTable(Pane):
         return None
 
     def sort_by(self, name: str) -> None:
-        """Sort by a column, with the first order that uses this column. If called again, use the next such order."""
+        """Sort by a column. Each further call uses the next of the sort orders of that column."""
         places = [place for place, sort in enumerate(self.orders) if sort.column == name]
         if places:
             after = [place for place in places if place > self.order] if self.order in places else places
