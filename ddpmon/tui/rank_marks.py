@@ -65,10 +65,12 @@ def culprits(snapshot: Snapshot) -> frozenset[int]:
 
 
 def problem_marker(rank: RankView, named: frozenset[int]) -> tuple[str, str]:
-    """Return (glyph, role) for the rank table's first column. The glyph is blank if the rank has no problem."""
+    """Return (glyph, role) for the rank table's first column. The glyph is blank if the rank sends data and no
+    finding names it.
+    """
     order, glyph, role = state_grade(rank)
     if order >= 8:
         return glyph, role
-    if rank.rank in named or order == 7:
+    if rank.rank in named:
         return "▲", "bad" if order == 7 else "warn"
     return " ", "text"

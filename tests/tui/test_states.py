@@ -68,6 +68,15 @@ def test_the_table_lists_the_rank_that_caused_a_hang_or_failure_first(make, caus
     assert table_text(replace(base, ranks=ranks), 120)[1].split()[1] == str(cause)
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_table_marks_a_rank_with_excess_only_if_a_finding_names_it(is_named):
+    base = snapshots.running(8, 8)
+    ranks = [replace(rank, over_median=0.249 if rank.rank == 5 else 0.0) for rank in base.ranks]
+    findings = [finding("straggler", "warn", "rank 5 is slow", [5])] if is_named else []
+    lines = table_text(replace(base, ranks=ranks, findings=findings), 120)
+    assert [line.split()[1] for line in lines if line.startswith("▲")] == ["5"] * is_named
+
+
 @pytest.mark.parametrize(("make", "size"), [(first_step_hangs, golden.NARROW), (thousand_arriving, golden.WIDE)])
 def test_arriving(make, size):
     golden.check(make.__name__.replace("_", "-"), drive(make(), size=size)[1], size)
