@@ -151,20 +151,24 @@ def _read(place: Path) -> Config:
         return _checked(place, *_load(place))
     except (FileNotFoundError, NotADirectoryError):
         return Config(place)
+    except OSError as error:
+        unreadable = SettingError("", f"{place}: {error.strerror}; correct or remove the file")
+        return Config(place, errors=(unreadable,))
     except SettingError as error:
         return Config(place, errors=(error,))
 
 
 def _load(place: Path) -> tuple[dict[str, Any], bool]:
-    """Return the content of the file, and whether other users can read it. Raise SettingError if it is unreadable."""
-    try:
-        with open(place, "rb") as file:
-            content = file.read(MAX_CONFIG_BYTES + 1)
-            others_read = bool(os.fstat(file.fileno()).st_mode & 0o077)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise SettingError("", f"{place}: {error.strerror}; correct or remove the file") from None
+    """Return the content of the file, and whether other users can read it.
+
+    Raises:
+        OSError: The file does not exist or cannot be read.
+        SettingError: The file is no configuration.
+
+    """
+    with open(place, "rb") as file:
+        content = file.read(MAX_CONFIG_BYTES + 1)
+        others_read = bool(os.fstat(file.fileno()).st_mode & 0o077)
     if len(content) > MAX_CONFIG_BYTES:
         raise SettingError("", f"{place} has over {MAX_CONFIG_BYTES:,} bytes; remove all that is no configuration")
     import tomllib  # Imported only for a file, because commands like ls must answer at once.

@@ -18,7 +18,7 @@ of a sentence.
 """
 _remote_columns = 0
 """Columns of the terminal at the other end of an ssh connection; 0 if standard output goes to no such terminal."""
-MAX_PIPED_COLUMNS = 10_000
+_PIPED_COLUMNS = 10_000
 """Width in columns for output to a pipe or a file, where no line has to be cut or wrapped."""
 _FOR_GOOD = {errno.EPIPE, errno.EBADF}
 """Errors after which no later write can succeed, unlike a full disk."""
@@ -106,7 +106,7 @@ class StandardStream:
         return getattr(self._stream, name)
 
 
-def output_columns(without_terminal: int) -> int:
+def output_columns(without_terminal: int = _PIPED_COLUMNS) -> int:
     """Return the width of the terminal that standard output is; `without_terminal` if it is a pipe or a file."""
     if _remote_columns or sys.stdout.isatty():
         return max(MIN_COLUMNS, _remote_columns or shutil.get_terminal_size().columns)

@@ -8,7 +8,7 @@ import click
 
 from ddpmon.cli.options import run_argument
 from ddpmon.cli.reaching import find, over_ssh
-from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns
+from ddpmon.cli.streams import output_columns
 from ddpmon.errors import RecordingError
 from ddpmon.plain import plain
 from ddpmon.runs import run_dir
@@ -89,7 +89,7 @@ def _head(run: Run, snapshot: Snapshot | None) -> list[str]:
             else _why_unknown(run)
             or f"the hub of this run does not answer; see {run_dir(run.id) / 'logs' / 'hub.log'}",
         ]
-    return head_text(snapshot, output_columns(MAX_PIPED_COLUMNS))
+    return head_text(snapshot, output_columns())
 
 
 def _why_unknown(run: Run) -> str:

@@ -14,7 +14,7 @@ import click
 from ddpmon import config
 from ddpmon.analysis.words import format_count
 from ddpmon.cli.options import WholeNumber
-from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns
+from ddpmon.cli.streams import output_columns
 from ddpmon.export.width import wrapped
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _config() -> Iterator[Check]:
 
 
 def _print(check: Check) -> None:
-    margin, room = " " * 17, output_columns(MAX_PIPED_COLUMNS)
+    margin, room = " " * 17, output_columns()
     print("\n".join(wrapped(check.text, room, f"{_MARKS[check.level]} {check.about:<15}", margin)), flush=True)
     if check.way_out:
         print("\n".join(wrapped(check.way_out, room, margin, margin)), flush=True)

@@ -13,7 +13,7 @@ from ddpmon import config
 from ddpmon.cli.asking import HUB_S, check_askable, first_answer, over, wait
 from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import find_running, over_ssh
-from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns
+from ddpmon.cli.streams import output_columns
 from ddpmon.errors import DdpmonError, HubUnreachableError, UsageError
 from ddpmon.export.width import wrapped
 
@@ -75,11 +75,8 @@ def profile(run: str | None, ranks: str | None, steps: int, flops: bool, as_json
     else:
         lines = profile_text.profile_lines(view, PROFILE_ROWS)
         end = lines.index("") if "" in lines else len(lines)  # The table begins there.
-        print(
-            "\n".join(
-                [row for line in lines[:end] for row in wrapped(line, output_columns(MAX_PIPED_COLUMNS))] + lines[end:]
-            )
-        )
+        room = output_columns()
+        print("\n".join([row for line in lines[:end] for row in wrapped(line, room)] + lines[end:]))
     return 0 if all(one.answered for one in view.ranks) else 1
 
 

@@ -16,7 +16,7 @@ from ddpmon import config, runs
 from ddpmon.cli import reaching
 from ddpmon.cli.options import WholeNumber, run_argument
 from ddpmon.cli.reaching import find, over_ssh
-from ddpmon.cli.streams import MAX_PIPED_COLUMNS, output_columns, prose_columns
+from ddpmon.cli.streams import output_columns, prose_columns
 from ddpmon.errors import DdpmonError, UsageError
 from ddpmon.export.width import cut, wrapped
 from ddpmon.plain import plain
@@ -101,7 +101,7 @@ def _print_unwatched(everything: list[Run]) -> None:
 
 def _print_sentence(text: str) -> None:
     """Print a sentence in lines that fit the terminal, or in one line."""
-    print("\n".join(wrapped(text, output_columns(MAX_PIPED_COLUMNS))))
+    print("\n".join(wrapped(text, output_columns())))
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -62,15 +62,19 @@ def ordered(snapshot: Snapshot, ranks: list[RankView], sort: Sort) -> list[RankV
     """
     if not sort.trouble_first:
         return columns.ordered(ranks, sort)
-    late = rank_marks.accused_ranks(snapshot)
+    in_order = _by_stage(snapshot, ranks) if arriving(snapshot) else columns.ordered(ranks, sort)
+    culprits = rank_marks.culprits(snapshot)
+    return sorted(in_order, key=lambda rank: rank.rank not in culprits)
+
+
+def _by_stage(snapshot: Snapshot, ranks: list[RankView]) -> list[RankView]:
+    accused = rank_marks.accused_ranks(snapshot)
 
     def key(rank: RankView) -> tuple[int, int, int]:
         far = STAGES.index(rank.stage) if rank.stage in STAGES else len(STAGES)
-        return columns.gone_first(rank) or -int(rank.rank in late), far, rank.rank
+        return columns.gone_first(rank) or -int(rank.rank in accused), far, rank.rank
 
-    in_order = sorted(ranks, key=key) if arriving(snapshot) else columns.ordered(ranks, sort)
-    culprits = rank_marks.culprits(snapshot)
-    return sorted(in_order, key=lambda rank: rank.rank not in culprits)
+    return sorted(ranks, key=key)
 
 
 def world_layout(snapshot: Snapshot, width: int) -> Layout:
