@@ -24,8 +24,8 @@ from ddpmon.store.registry import Registry
 MIN_BUNDLE_INTERVAL_S = 0.25
 """Shortest interval in seconds between two bundles."""
 SPARSE_S = 2.0
-"""Interval between bundles, in seconds, from which on every two samples of a rank are merged. A root that requests such
-a long interval has too many ranks to process a sample of each rank every second."""
+"""Seconds. If the root requests bundles at this interval or a longer one, every two samples of a rank are merged into
+one, because the root has too many ranks to process a sample of each rank every second."""
 MAX_BUNDLE_INTERVAL_S = 1.0
 """Longest interval in seconds between two bundles. If there is no data, an empty bundle is sent."""
 LOST_S = 3.0

@@ -207,7 +207,7 @@ class Profiler:
         return self._request is not None and self._request.peak_flops > 0
 
     def _release(self) -> Any:
-        """Remove the temporary wrappers. Return the running profile, or the FLOP counter, which this stops."""
+        """Remove the temporary wrappers. Return the running profile, or the FLOP counter, stopped; None if idle."""
         self._guards.undo_all()
         atexit.unregister(self._leave)
         profile, self._profile = self._profile, None

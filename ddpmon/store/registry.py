@@ -42,7 +42,7 @@ class Registry:
     refusals: Refusals = field(default_factory=Refusals)
     """Counts of messages that cannot come from a rank of this run, and of impossible values from ranks."""
     reseated: list[RankProcess] = field(default_factory=list)
-    """Processes that got their rank back without a new Hello, and whose change is not recorded yet."""
+    """Processes that became a rank again without a new Hello message. The recorder has yet to write this change."""
     heard_nodes: set[int] = field(default_factory=set)
     """Numbers of other nodes whose hubs send messages. The state of processes on silent nodes is unknown."""
     _speakers: dict[bytes, int] = field(default_factory=dict)

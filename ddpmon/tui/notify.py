@@ -21,8 +21,8 @@ _STATES = {"stalled": _STALLED, "done": _OVER, "stopped": _OVER, "failed": _OVER
 _SEVERITIES = {"warn": _LOOK, "critical": _GRAVE}
 _BELL, _ESCAPE, _END = "\x07", "\x1b", "\x1b\\"
 _PROTOCOLS = {"kitty": "9", "wezterm": "9", "ghostty": "9", "iterm": "9", "foot": "777", "rxvt": "777"}
-"""OSC number for each terminal that must get only one of the two sequences. Such a terminal would show both, or print
-one of them as text."""
+"""Escape sequence for desktop notifications by terminal, OSC 9 or OSC 777. Other terminals get both sequences. The
+listed ones would notify twice, or print one of the sequences as text."""
 
 
 def severity_level(snapshot: Snapshot) -> int:

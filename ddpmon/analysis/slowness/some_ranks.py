@@ -34,7 +34,7 @@ SEGMENT_ROWS = 300
 LATEST_STEPS = 50
 """Number of latest slow steps from which the cost of a slow step is estimated."""
 PHASE_STEPS = 16
-"""Number of first and of latest steps whose slow phases are compared."""
+"""Number of steps at each end of a slowdown whose slow phases are compared, to see whether the phase has changed."""
 
 
 @dataclass(frozen=True)
